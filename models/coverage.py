@@ -48,27 +48,45 @@ class AttentionRefinement(nn.Module):
         self.conv = Conv2d(heads * (cross_coverage + self_coverage), dc, kernel_size=5, padding=2)
         self.proj = nn.Conv2d(dc, heads, kernel_size=1, bias=False)
         self.post_norm = MaskedBatchNorm(heads)
+        self.folded = False
 
-    def refine(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
-        """Refinement terms R [B, H, T, L] from coverage; 0 at padding."""
-        (B, C, T, _), (_, h, w) = coverage_BCTL.shape, mask_Bhw.shape
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Fold the normalization, whose statistics no longer change, into the weights before it. Its shift is left out:
+        it is constant per head, and softmax ignores a constant."""
+        norm = self.post_norm.bn
+        assert norm.running_var is not None
+        self.proj.weight *= (norm.weight * torch.rsqrt(norm.running_var + norm.eps))[:, None, None, None]
+        self.folded = True
+
+    def seen(self, previous_BHTL: Tensor, current_BHTL: Tensor | None) -> Tensor:
+        """What words add to the coverage of those after them, [B, C, T, L]: the previous layer's weights, and those of
+        this layer before refinement, None without self-coverage."""
+        sources = [previous_BHTL] * self.cross_coverage + ([] if current_BHTL is None else [current_BHTL])
+        return torch.cat(sources, dim=1)
+
+    def forward(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
+        """Refinement terms R [B, H, T, L] from coverage; 0 at padding, and undefined there if folded."""
+        (B, C, T, L), (_, h, w) = coverage_BCTL.shape, mask_Bhw.shape
+        maps_BTChw = coverage_BCTL.transpose(1, 2).unflatten(-1, (h, w)).to(self.conv.weight.dtype)
+        proj_HC = self.proj.weight.flatten(1)
+        if self.folded:
+            hidden_nhwc = F.relu_(self.conv(maps_BTChw.flatten(0, 1))).permute(0, 2, 3, 1)
+            refinement_Hn = proj_HC @ hidden_nhwc.flatten(0, 2).t()
+            return refinement_Hn.view(-1, B, T, L).transpose(0, 1)
         # one wide map per image, its words' side by side with the convolution's padding between: four times as fast
         gap = self.conv.kernel_size[1] // 2
-        maps_BhTwC = coverage_BCTL.view(B, C, T, h, w).permute(0, 3, 2, 4, 1)
+        maps_BhTwC = maps_BTChw.permute(0, 3, 1, 4, 2)
         maps_BhTwC = torch.cat((maps_BhTwC, maps_BhTwC.new_zeros(B, h, T, gap, C)), dim=3)
         hidden_BChx = F.relu_(self.conv(maps_BhTwC.flatten(2, 3).permute(0, 3, 1, 2)))
-        refinement_MH = F.linear(hidden_BChx.permute(0, 2, 3, 1).flatten(0, 2), self.proj.weight.flatten(1))
+        refinement_MH = F.linear(hidden_BChx.permute(0, 2, 3, 1).flatten(0, 2), proj_HC)
         valid_BhTw = F.pad(~mask_Bhw, (0, gap))[:, :, None].expand(B, h, T, w + gap)
         refinement_HM = self.post_norm(float32(refinement_MH.t().contiguous()), valid_BhTw.flatten())
         refinement_HBhTw = refinement_HM.view(-1, B, h, T, w + gap)[..., :w]
         return refinement_HBhTw.permute(1, 0, 3, 2, 4).flatten(3)
 
-    def forward(self, previous_BHTL: Tensor, current_BHTL: Tensor | None, mask_Bhw: Tensor, rows: int) -> Tensor:
-        """R [B, H, T, L] of whole sequences from attention weights; gradients flow to all earlier steps.
-
-        `current_BHTL` is None without self-coverage. T holds the steps of an image's `rows` sequences, in turn.
-        """
-        sources = [previous_BHTL] * self.cross_coverage + ([] if current_BHTL is None else [current_BHTL])
-        weights_BCTL = torch.cat(sources, dim=1)
-        by_row = weights_BCTL.unflatten(2, (rows, -1)).flatten(1, 2)
-        return self.refine(exclusive_coverage(by_row).reshape(weights_BCTL.shape), mask_Bhw)
+    def of_sequences(self, seen_BCTL: Tensor, mask_Bhw: Tensor, rows: int) -> Tensor:
+        """R of whole sequences, given what all their words see; gradients flow to all earlier steps. T holds the steps
+        of an image's `rows` sequences, in turn."""
+        by_row = seen_BCTL.unflatten(2, (rows, -1)).flatten(1, 2)
+        return self(exclusive_coverage(by_row).reshape(seen_BCTL.shape), mask_Bhw)

@@ -1,7 +1,10 @@
 """The Transformer decoder with coverage (CoMER, sections 3.1.2, 3.4 and 3.5).
 
-Names carry shapes: b images, B decoder rows (row r reads image r % b), T steps, S keys, L = h * w feature
-cells, H heads, E = D / H, D model width, V classes. Attention is spelled out because refinement takes place between
+The same modules train, search and are exported: what differs is where words find those before them (`Earlier`).
+
+Names carry shapes: b images, B decoder rows (row r reads image r % b), T steps, G groups of words that read one image
+(in training b), X words of a group, n sequences in all, sorted by image, S keys, L = h * w feature cells, H heads, E =
+D / H, D model width, C coverage channels, V classes. Attention is spelled out because refinement takes place between
 energies and softmax.
 """
 
@@ -9,6 +12,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -46,8 +50,43 @@ class LayerTrace:
     refinement: Tensor | None
     attention: Tensor
 
+    def by_row(self, rows: int) -> "LayerTrace":
+        """That of decoder rows, from [b, H, X, L]."""
+        refinement = None if self.refinement is None else by_row(self.refinement, rows)
+        return LayerTrace(refinement, by_row(self.attention, rows))
+
 
 Trace = list[LayerTrace]
+Memory = list[tuple[Tensor, Tensor]]  # keys and values of the image, for each layer
+
+
+def lowest(mask: Tensor) -> Tensor:
+    """What to add to energies: 0, and the lowest number where the mask is True, beside which any energy vanishes.
+
+    Not -inf: 0 times that is NaN. Added, not filled in: that needs no backward pass.
+    """
+    return mask.float() * torch.finfo(torch.float32).min
+
+
+def fitting(x: Tensor, weight: Tensor) -> Tensor:
+    """x in the type of the weights of a decoder that is cast for reading; under an autocast, as it is."""
+    if x.dtype == weight.dtype or torch.is_autocast_enabled(x.device.type):
+        return x
+    return x.to(weight.dtype, memory_format=torch.contiguous_format)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer; in a decoder that is cast for reading, the result has the type of the bias."""
+    x = fitting(x, weight)
+    return F.linear(x, weight, bias) if weight.dtype == bias.dtype else F.linear(x, weight) + bias
+
+
+class Linear(nn.Linear):
+    """torch's, as `product`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """As torch's."""
+        return product(input, self.weight, self.bias)
 
 
 class Attention(nn.Module):
@@ -58,40 +97,42 @@ class Attention(nn.Module):
         self.heads = heads
         self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.out_proj = Linear(d_model, d_model)
         self.dropout = Dropout(dropout)
         nn.init.xavier_uniform_(self.in_proj_weight)  # over the whole packed matrix, as in the authors' code
         nn.init.zeros_(self.out_proj.bias)
 
-    def project_query(self, x_BTD: Tensor) -> Tensor:
-        """Scaled queries [B, H, T, E]."""
-        D = x_BTD.shape[-1]
-        query_BTD = F.linear(x_BTD, self.in_proj_weight[:D], self.in_proj_bias[:D])
-        return self._split_heads(query_BTD / math.sqrt(D // self.heads))
+    def project(self, x_GXD: Tensor) -> Tensor:
+        """Unscaled queries, keys and values of words that attend to each other, [G, X, 3, H, E]."""
+        return product(x_GXD, self.in_proj_weight, self.in_proj_bias).unflatten(-1, (3, self.heads, -1))
 
-    def project_memory(self, x_BSD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values, each [B, H, S, E]."""
-        D = x_BSD.shape[-1]
-        key_BSD, value_BSD = F.linear(x_BSD, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
-        return self._split_heads(key_BSD), self._split_heads(value_BSD)
+    def project_query(self, x_GXD: Tensor) -> Tensor:
+        """Scaled queries [G, H, X, E]."""
+        D = x_GXD.shape[-1]
+        query_GXD = product(x_GXD, self.in_proj_weight[:D], self.in_proj_bias[:D])
+        return self._split_heads(query_GXD / math.sqrt(D // self.heads))
 
-    def energies(self, query_BHTE: Tensor, key_BHSE: Tensor) -> Tensor:
-        """Unmasked energies [B, H, T, S]."""
-        return float32(query_BHTE @ key_BHSE.transpose(-1, -2))
+    def project_memory(self, x_GSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values, each [G, H, S, E]."""
+        D = x_GSD.shape[-1]
+        key_GSD, value_GSD = product(x_GSD, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
+        return self._split_heads(key_GSD), self._split_heads(value_GSD)
 
-    def weigh(self, energies_BHTS: Tensor, mask: Tensor) -> Tensor:
-        """Softmax over the keys that `mask` (True = hidden, broadcast to [B, H, T, S]) leaves visible, then dropout."""
-        # not -inf: 0 times that is NaN
-        lowest = torch.finfo(energies_BHTS.dtype).min
-        # added, not filled in: energies vanish beside it, and addition needs no backward pass
-        return self.dropout((energies_BHTS + mask.to(energies_BHTS.dtype) * lowest).softmax(dim=-1))
+    def energies(self, query_GHXE: Tensor, key_GHSE: Tensor, hidden: Tensor) -> Tensor:
+        """Energies [G, H, X, S]; of keys that are `hidden`, broadcast to them, `lowest`."""
+        return float32(query_GHXE @ key_GHSE.transpose(-1, -2)).add_(hidden)
 
-    def read(self, weights_BHTS: Tensor, value_BHSE: Tensor) -> Tensor:
-        """Weighted values of all heads, projected: [B, T, D]."""
-        return self.out_proj((weights_BHTS.to(value_BHSE.dtype) @ value_BHSE).transpose(1, 2).flatten(2))
+    def weigh(self, energies_GHXS: Tensor) -> Tensor:
+        """Softmax over the keys, then dropout."""
+        return self.dropout(energies_GHXS.softmax(dim=-1))
 
-    def _split_heads(self, x_BSD: Tensor) -> Tensor:
-        return x_BSD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+    def read(self, weights_GHXS: Tensor, value_GHSE: Tensor) -> Tensor:
+        """Weighted values of all heads [G, X, D], for `out_proj`."""
+        read_GXHE = (weights_GHXS.to(value_GHSE.dtype) @ value_GHSE).transpose(1, 2)
+        return fitting(read_GXHE, self.out_proj.weight).flatten(2)
+
+    def _split_heads(self, x_GSD: Tensor) -> Tensor:
+        return x_GSD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class DecoderLayer(nn.Module):
@@ -101,22 +142,51 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attn = Attention(d_model, heads, dropout)
         self.multihead_attn = Attention(d_model, heads, dropout)
-        self.linear1 = nn.Linear(d_model, dim_feedforward)
-        self.linear2 = nn.Linear(dim_feedforward, d_model)
+        self.linear1 = Linear(d_model, dim_feedforward)
+        self.linear2 = Linear(dim_feedforward, d_model)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(d_model) for _ in range(3))
         self.dropout = Dropout(dropout)
 
-    def attend_words(self, x_BTD: Tensor, mask: Tensor) -> Tensor:
-        """Self-attention sublayer on words [B, T, D]."""
-        attn = self.self_attn
-        key_BHTE, value_BHTE = attn.project_memory(x_BTD)
-        weights_BHTT = attn.weigh(attn.energies(attn.project_query(x_BTD), key_BHTE), mask)
-        return self.norm1(x_BTD + self.dropout(attn.read(weights_BHTT, value_BHTE)))
+    def add_words(self, x_GXD: Tensor, read_GXD: Tensor) -> Tensor:
+        """The rest of the self-attention sublayer, given what it reads."""
+        return self.norm1(x_GXD + self.dropout(self.self_attn.out_proj(read_GXD)))
 
-    def finish(self, x_BTD: Tensor, weights_BHTL: Tensor, value_BHLE: Tensor) -> Tensor:
+    def finish(self, x_GXD: Tensor, weights_GHXL: Tensor, value_GHLE: Tensor) -> Tensor:
         """The rest of the layer, given its cross-attention weights."""
-        x = self.norm2(x_BTD + self.dropout(self.multihead_attn.read(weights_BHTL, value_BHLE)))
-        return self.norm3(x + self.dropout(self.linear2(self.dropout(F.relu(self.linear1(x))))))
+        attn = self.multihead_attn
+        x = self.norm2(x_GXD + self.dropout(attn.out_proj(attn.read(weights_GHXL, value_GHLE))))
+        return self.norm3(x + self.dropout(self.linear2(self.dropout(F.relu_(self.linear1(x))))))
+
+
+class Earlier(Protocol):
+    """All words before those that the decoder reads: self-attention to them, and coverage by them, of each layer."""
+
+    def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
+        """What words [G, X, D] of layer j read in each other and in those before, [G, X, D]."""
+        ...
+
+    def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
+        """R of layer j, broadcast to [G, H, X, L]; `seen` by these words counts for later ones only (CoMER, eqs.
+        15-25)."""
+        ...
+
+
+class WholeSequences:
+    """Words that are all there: in training. Each image is a group, of as many sequences of T words as it has rows."""
+
+    def __init__(self, hidden_BTT: Tensor, mask_bhw: Tensor) -> None:
+        self.hidden_n1TT, self.mask_bhw = by_image(lowest(hidden_BTT), len(mask_bhw))[:, None], mask_bhw
+
+    def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
+        """In each sequence by itself."""
+        x_nTD = x_GXD.reshape(len(self.hidden_n1TT), -1, x_GXD.shape[-1])
+        key_nHTE, value_nHTE = attn.project_memory(x_nTD)
+        weights_nHTT = attn.weigh(attn.energies(attn.project_query(x_nTD), key_nHTE, self.hidden_n1TT))
+        return attn.read(weights_nHTT, value_nHTE).view_as(x_GXD)
+
+    def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
+        """Coverage by all earlier words of the sequence."""
+        return arm.of_sequences(seen_GCXL, self.mask_bhw, len(self.hidden_n1TT) // len(self.mask_bhw))
 
 
 class DecoderStack(nn.Module):
@@ -131,30 +201,27 @@ class DecoderStack(nn.Module):
         self.layers = copies  # pyright: ignore[reportAttributeAccessIssue]
         self.arm = arm
 
+    def remember(self, features_bLD: Tensor) -> Memory:
+        """Keys and values [b, H, L, E] of the images, for each layer."""
+        return [layer.multihead_attn.project_memory(features_bLD) for layer in self.layers]
+
     def forward(
-        self, x_BTD: Tensor, memory_bLD: Tensor, mask_bhw: Tensor, hidden_BTT: Tensor, trace: Trace | None
+        self, x_GXD: Tensor, memory: Memory, hidden_G11L: Tensor, earlier: Earlier, trace: Trace | None = None
     ) -> Tensor:
-        """Words [B, T, D] after all layers; `hidden_BTT` is True where a word must not attend to another."""
-        (B, T, _), b = x_BTD.shape, len(memory_bLD)
-        rows = B // b
-        # rows that read the same image side by side, so that its keys, values and mask serve them without copies
-        x, hidden_R1TT = by_image(x_BTD, b), by_image(hidden_BTT, b)[:, None]
-        hidden_b11L = mask_bhw.flatten(1)[:, None, None]
+        """Words [G, X, D] after all layers; `hidden` is `lowest` of padding."""
         weights = None
-        for layer in self.layers:
-            x = layer.attend_words(x, hidden_R1TT).view(b, rows * T, -1)
+        for j, (layer, (key, value)) in enumerate(zip(self.layers, memory, strict=True)):
+            x_GXD = layer.add_words(x_GXD, earlier.attend(j, layer.self_attn, x_GXD))
             attn = layer.multihead_attn
-            key, value = attn.project_memory(memory_bLD)
-            energies, refinement = attn.energies(attn.project_query(x), key), None
+            energies, refinement = attn.energies(attn.project_query(x_GXD), key, hidden_G11L), None
             if self.arm is not None and weights is not None:
-                current = attn.weigh(energies, hidden_b11L) if self.arm.self_coverage else None
-                refinement = self.arm(weights, current, mask_bhw, rows)
-            weights = attn.weigh(energies if refinement is None else energies - refinement, hidden_b11L)
-            x = layer.finish(x, weights, value).view(B, T, -1)
+                current = attn.weigh(energies) if self.arm.self_coverage else None
+                refinement = earlier.refine(j, self.arm, self.arm.seen(weights, current))
+            weights = attn.weigh(energies if refinement is None else energies - refinement)
+            x_GXD = layer.finish(x_GXD, weights, value)
             if trace is not None:
-                refinement = None if refinement is None else by_row(refinement, rows)
-                trace.append(LayerTrace(refinement, by_row(weights, rows)))
-        return x.unflatten(0, (b, rows)).transpose(0, 1).flatten(0, 1)
+                trace.append(LayerTrace(refinement, weights))
+        return x_GXD
 
 
 def by_image(x_Bx: Tensor, b: int) -> Tensor:
@@ -182,7 +249,15 @@ class Decoder(nn.Module):
             arm = AttentionRefinement(c.nhead, c.dc, c.cross_coverage, c.self_coverage)
         layer = DecoderLayer(c.d_model, c.nhead, c.dim_feedforward, c.dropout)
         self.model = DecoderStack(layer, c.num_decoder_layers, arm)
-        self.proj = nn.Linear(c.d_model, classes)
+        self.proj = Linear(c.d_model, classes)
+
+    def embed(self, words_x: Tensor, step: Tensor | int) -> Tensor:
+        """Vectors [..., D] of words; `step` is one for all of them, or one per word."""
+        return self.norm(self.word_embed(words_x) + self.pos_enc.pe[step])
+
+    def step(self, x_GXD: Tensor, memory: Memory, hidden_G11L: Tensor, earlier: Earlier) -> Tensor:
+        """Logits [G, X, V] in float32 after more words of G groups, given all words before them."""
+        return float32(self.proj(self.model(x_GXD, memory, hidden_G11L, earlier)))
 
     def forward(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
         """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` receives one entry per layer."""
@@ -190,7 +265,13 @@ class Decoder(nn.Module):
         if B % b:
             raise ValueError(f"{B} decoder rows cannot share the features of {b} images evenly")
         future_TT = torch.ones(T, T, dtype=torch.bool, device=inputs_BT.device).triu(1)
-        hidden_BTT = future_TT | (inputs_BT == PAD)[:, None]
+        earlier = WholeSequences(future_TT | (inputs_BT == PAD)[:, None], mask_bhw)
         words_BTD = self.norm(self.pos_enc(self.word_embed(inputs_BT)))
-        x_BTD = self.model(words_BTD, features_bhwd.flatten(1, 2), mask_bhw, hidden_BTT, trace)
+        # rows that read the same image side by side, so that its keys, values and mask serve them without copies
+        x_bXD, layers = by_image(words_BTD, b).reshape(b, -1, words_BTD.shape[-1]), None if trace is None else Trace()
+        memory = self.model.remember(features_bhwd.flatten(1, 2))
+        x_bXD = self.model(x_bXD, memory, lowest(mask_bhw).flatten(1)[:, None, None], earlier, layers)
+        if trace is not None and layers is not None:
+            trace += [layer.by_row(B // b) for layer in layers]
+        x_BTD = x_bXD.unflatten(1, (-1, T)).transpose(0, 1).flatten(0, 1)
         return float32(self.proj(x_BTD))

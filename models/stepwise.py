@@ -8,15 +8,17 @@ Names carry shapes: H x W pixels, h x w feature cells, L = h * w, N hypotheses, 
 layers, A heads, E = D / A, D model width, C coverage channels, V classes.
 """
 
-from typing import cast
+import typing
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmerbench.models.comer import CoMER
+from hmerbench.models.coverage import AttentionRefinement
+from hmerbench.models.decoder import Attention, Trace, lowest
 from hmerbench.models.densewap import END, START, DenseWAP, Memory
-from hmerbench.models.inference.folded_decoder import FoldedRefinement
+from hmerbench.models.inference.reading import cast
+from hmerbench.models.inference.searcher import frozen
 from hmerbench.models.network import Network
 from hmerbench.models.settings import DenseNetSettings
 from hmerbench.models.vocab import EOS, PAD, SOS
@@ -40,7 +42,7 @@ class Stepwise(nn.Module):
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.vocabulary, self.stride = network.vocabulary, cast(DenseNetSettings, network.settings).stride
+        self.vocabulary, self.stride = network.vocabulary, typing.cast(DenseNetSettings, network.settings).stride
 
     def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
         """Memory of one image, ink 1 on 0, and the first state."""
@@ -65,11 +67,6 @@ def padding(size_2: Tensor, maps_1chw: Tensor, stride: int) -> Tensor:
     return (y_h >= size_2[0])[:, None] | (x_w >= size_2[1])
 
 
-def lowest(mask: Tensor) -> Tensor:
-    """What to add to energies: 0, and the lowest number where the mask is True."""
-    return mask.float() * torch.finfo(torch.float32).min
-
-
 class StepwiseCoMER(Stepwise):
     """CoMER, its baseline and BTTR. The state holds keys and values of all words, and the coverage of every layer but
     the first."""
@@ -78,14 +75,13 @@ class StepwiseCoMER(Stepwise):
 
     def __init__(self, network: CoMER) -> None:
         super().__init__(network)
-        self.encoder, self.decoder, settings = network.encoder, network.decoder, network.settings
+        network, settings = frozen(network), network.settings
+        self.encoder, self.decoder = network.encoder, network.decoder
+        cast(self.decoder, torch.float32)
         J, A = settings.num_decoder_layers, settings.nhead
         self.state = {"cache": (J, 2, A, 0, settings.d_model // A)}
-        with torch.no_grad():
-            arm = self.decoder.model.arm
-            self.arm = FoldedRefinement(arm, torch.float32) if arm is not None else None
-        if self.arm is not None:
-            self.state["coverage"] = (J - 1, self.arm.channels, "h", "w")
+        if (arm := self.decoder.model.arm) is not None:
+            self.state["coverage"] = (J - 1, arm.conv.in_channels, "h", "w")
         begin = {"l2r": SOS, "r2l": EOS}
         self.starts = {direction: begin[direction] for direction in settings.directions if direction in begin}
         self.ends = {direction: SOS + EOS - start for direction, start in self.starts.items()}
@@ -96,46 +92,45 @@ class StepwiseCoMER(Stepwise):
         hidden_hw = padding(size_2, maps_1chw, self.stride)
         features_1hwd = encoder.feature_proj(maps_1chw).permute(0, 2, 3, 1)
         memory_1LD = encoder.add_position(features_1hwd, hidden_hw[None]).flatten(1, 2)
-        pairs = [layer.multihead_attn.project_memory(memory_1LD) for layer in self.decoder.model.layers]
-        keys, values = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        keys, values = (torch.cat(parts) for parts in zip(*self.decoder.model.remember(memory_1LD), strict=True))
         return keys, values, lowest(hidden_hw)
 
     def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        """One more word [N, T - 1] of each hypothesis, as `decoder.DecoderStack` does for whole sequences."""
-        keys_JALE, values_JALE, hidden_hw, past_NJ2ASE, *rest = given
-        decoder, coverage_NJChw = self.decoder, rest[0] if rest else None
-        shape, hidden_L = hidden_hw.shape, hidden_hw.flatten()
-        place_1D = decoder.pos_enc.pe.narrow(0, words_NT.shape[1] - 1, 1)
-        x_N1D = decoder.norm(decoder.word_embed(words_NT[:, -1:]) + place_1D)
-        hidden_N11T = lowest(words_NT == PAD)[:, None, None]
-        weights_1ANL, words, coverage = None, [], []
-        for j, layer in enumerate(decoder.model.layers):
-            attn = layer.self_attn
-            new_N2A1E = torch.stack(attn.project_memory(x_N1D), dim=1)
-            words.append(torch.cat((past_NJ2ASE[:, j], new_N2A1E), dim=3))
-            energies_NA1T = attn.energies(attn.project_query(x_N1D), words[-1][:, 0])
-            read_N1D = attn.read((energies_NA1T + hidden_N11T).softmax(-1), words[-1][:, 1])
-            x_1ND = layer.norm1(x_N1D + read_N1D).transpose(0, 1)
-            attn = layer.multihead_attn
-            energies_1ANL = attn.energies(attn.project_query(x_1ND), keys_JALE[j : j + 1]) + hidden_L
-            if self.arm is not None and coverage_NJChw is not None and weights_1ANL is not None:
-                covered_NChw = coverage_NJChw[:, j - 1]
-                increment_CNL = self.arm.increment(weights_1ANL, energies_1ANL)[0]
-                coverage.append(covered_NChw + increment_CNL.transpose(0, 1).unflatten(-1, shape))
-                refined_NAhw = self.refinement(covered_NChw)
-                energies_1ANL = energies_1ANL - refined_NAhw.flatten(2).transpose(0, 1)
-            weights_1ANL = energies_1ANL.softmax(-1)
-            x_N1D = layer.finish(x_1ND, weights_1ANL, values_JALE[j : j + 1]).transpose(0, 1)
-        assert weights_1ANL is not None
-        state = [torch.stack(words, dim=1)] + ([torch.stack(coverage, dim=1)] if coverage else [])
-        looked_Nhw = weights_1ANL[0].mean(0).unflatten(-1, shape)
-        return decoder.proj(x_N1D[:, 0]).log_softmax(-1), looked_Nhw, *state
+        """One more word [N, T - 1] of each hypothesis; their image is the only group."""
+        keys_JALE, values_JALE, hidden_hw, past_NJ2ASE, *coverage = given
+        mask_1hw, trace = (hidden_hw < 0)[None], Trace()
+        state = _State(past_NJ2ASE, coverage[0] if coverage else None, lowest(words_NT == PAD), mask_1hw)
+        x_1ND = self.decoder.embed(words_NT[None, :, -1], torch.full_like(words_NT[:, -1], words_NT.shape[1] - 1))
+        memory = [*zip(keys_JALE.split(1), values_JALE.split(1), strict=True)]
+        x_1ND = self.decoder.model(x_1ND, memory, hidden_hw.flatten(), state, trace)
+        looked_Nhw = trace[-1].attention[0].mean(0).unflatten(-1, hidden_hw.shape)
+        after = [torch.stack(parts, dim=1) for parts in (state.words, state.coverage) if parts]
+        return self.decoder.proj(x_1ND)[0].log_softmax(-1), looked_Nhw, *after
 
-    def refinement(self, coverage_NChw: Tensor) -> Tensor:
-        """Refinement terms [N, A, h, w] up to a constant per head, undefined at padding."""
-        assert self.arm is not None
-        hidden_Nchw = F.conv2d(coverage_NChw, *self.arm.conv, padding=2).relu()
-        return F.conv2d(hidden_Nchw, self.arm.proj_HC[..., None, None])
+
+class _State:
+    """What the words of N hypotheses find before them (`decoder.Earlier`), and what the next ones will."""
+
+    def __init__(self, past_NJ2ASE: Tensor, past_NJChw: Tensor | None, hidden_NT: Tensor, mask_1hw: Tensor) -> None:
+        self.past_NJ2ASE, self.past_NJChw, self.mask_1hw = past_NJ2ASE, past_NJChw, mask_1hw
+        self.hidden_N11T = hidden_NT[:, None, None]
+        self.words, self.coverage = list[Tensor](), list[Tensor]()
+
+    def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
+        """To the words of each hypothesis."""
+        x_N1D = x_GXD.transpose(0, 1)
+        new_N2A1E = torch.stack(attn.project_memory(x_N1D), dim=1)
+        self.words.append(torch.cat((self.past_NJ2ASE[:, j], new_N2A1E), dim=3))
+        key_NATE, value_NATE = self.words[-1].unbind(1)
+        weights_NA1T = attn.weigh(attn.energies(attn.project_query(x_N1D), key_NATE, self.hidden_N11T))
+        return attn.read(weights_NA1T, value_NATE).transpose(0, 1)
+
+    def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
+        """Coverage by the words of each hypothesis."""
+        assert self.past_NJChw is not None
+        covered_NChw = self.past_NJChw[:, j - 1]
+        self.coverage.append(covered_NChw + seen_GCXL[0].transpose(0, 1).unflatten(-1, self.mask_1hw.shape[1:]))
+        return arm(covered_NChw.flatten(2).transpose(0, 1)[None], self.mask_1hw)
 
 
 class StepwiseDenseWAP(Stepwise):

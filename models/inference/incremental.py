@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmerbench.models.inference.folded_decoder import Reader
+from hmerbench.models.coverage import AttentionRefinement
+from hmerbench.models.decoder import Attention
+from hmerbench.models.inference.reading import Reader, attend
 from hmerbench.models.vocab import PAD
 
 ROOM_STEPS = 8  # there are word slots for this many steps before `compact` must free some
@@ -17,23 +19,22 @@ ROOM_STEPS = 8  # there are word slots for this many steps before `compact` must
 class IncrementalDecoder:
     """Decodes one step at a time for M beams in each of G groups; equals reading all prefixes again.
 
-    Coverage, which excludes the current step, is a running sum for each layer but the first. The keys and values of
-    words stay in their slots when beams are reordered; `mask_GMS` (0 or -inf) says which slots of its group are part of
-    a beam.
+    It is what its words find before them (`decoder.Earlier`). Coverage, which excludes the current step, is a running
+    sum for each layer but the first. The keys and values of words stay in their slots when beams are reordered;
+    `mask_GMS` (0 or -inf) says which slots of its group are part of a beam.
     """
 
     def __init__(self, reader: Reader, image_G: Tensor, beams: int) -> None:
-        folded = self.folded = reader.decoder
-        self.arm, self.h = folded.arm, reader.h
+        self.decoder, dtype = reader.network.decoder, reader.network.dtype
         self.memory = [(key[image_G], value[image_G]) for key, value in reader.memory]
-        self.hidden_G11L = reader.mask_bL[image_G][:, None, None]
+        self.hidden_G11L, self.mask_Ghw = reader.hidden_b11L[image_G], reader.mask_bhw[image_G]
         self.steps, self.slots = 0, 0  # taken and written so far
-        (G, H, E, L), M, J = self.memory[0][0].shape, beams, len(folded.layers)
-        self.mask_GMS = torch.full((G, M, ROOM_STEPS * M), float("-inf"), dtype=folded.dtype, device=image_G.device)
+        (G, H, L, E), M, J = self.memory[0][0].shape, beams, len(self.memory)
+        self.mask_GMS = torch.full((G, M, ROOM_STEPS * M), float("-inf"), dtype=dtype, device=image_G.device)
         self.root_MM = self.mask_GMS.new_full((M, M), float("-inf")).fill_diagonal_(0)
         self.words_GS2HE = [self.mask_GMS.new_zeros(G, ROOM_STEPS * M, 2, H, E) for _ in range(J)]
-        C = self.arm.channels if self.arm is not None else 0
-        self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=folded.stream, device=image_G.device)
+        C = self.decoder.model.arm.conv.in_channels if self.decoder.model.arm is not None else 0
+        self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=reader.network.stream, device=image_G.device)
 
     @property
     def full(self) -> bool:
@@ -42,43 +43,41 @@ class IncrementalDecoder:
 
     def feed(self, tokens_GM: Tensor) -> Tensor:
         """Logits [G, M, V] after one more token per beam, each of which needs a free slot."""
-        (G, M), folded = tokens_GM.shape, self.folded
-        x_ND = folded.embed(tokens_GM.flatten(), self.steps)
-        old, self.slots, self.steps = self.slots, self.slots + M, self.steps + 1
+        M, x_GMD = tokens_GM.shape[1], self.decoder.embed(tokens_GM, self.steps)
+        self.slots, self.steps = self.slots + M, self.steps + 1
         # a PAD inside a hypothesis is hidden from itself and from all later words, as in the authors' code
-        self.mask_GMS[:, :, old : self.slots] = self.root_MM[:M, :M].masked_fill(
+        self.mask_GMS[:, :, self.slots - M : self.slots] = self.root_MM[:M, :M].masked_fill(
             (tokens_GM == PAD)[:, None], float("-inf")
         )
-        mask_G1MS = self.mask_GMS[:, None, :, : self.slots]
+        return self.decoder.step(x_GMD, self.memory, self.hidden_G11L, self)
 
-        def read_words(j: int, words_N3HE: Tensor) -> Tensor:
-            words_GM3HE, words_GS2HE = words_N3HE.unflatten(0, (G, M)), self.words_GS2HE[j][:, : self.slots]
-            words_GS2HE[:, old:] = words_GM3HE[:, :, 1:]
-            return folded.layers[j].attend_words(words_GM3HE[:, :, 0], words_GS2HE, mask_G1MS)
+    def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
+        """To the words of each beam."""
+        words_GM3HE, words_GS2HE = attn.project(x_GXD), self.words_GS2HE[j][:, : self.slots]
+        words_GS2HE[:, -x_GXD.shape[1] :] = words_GM3HE[:, :, 1:]
+        return attend(words_GM3HE[:, :, 0], words_GS2HE, self.mask_GMS[:, None, :, : self.slots])
 
-        def refinement(j: int, increment_GCML: Tensor) -> Tensor:
-            assert self.arm is not None
-            coverage_GMCL = self.coverage_GMJCL[:, :, j - 1]
-            refinement_HGML = self.arm(coverage_GMCL, self.h)
-            coverage_GMCL += increment_GCML.transpose(1, 2)  # affects later steps only
-            return refinement_HGML.transpose(0, 1)
-
-        logits_NV = folded.step(x_ND, self.memory, self.hidden_G11L, read_words, refinement)
-        return logits_NV.view(G, M, -1)
+    def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
+        """Coverage by the words of each beam."""
+        coverage_GMCL = self.coverage_GMJCL[:, :, j - 1]
+        refinement_GHML = arm(coverage_GMCL.transpose(1, 2), self.mask_Ghw)
+        coverage_GMCL += seen_GCXL.transpose(1, 2)  # affects later steps only
+        return refinement_GHML
 
     def reorder(self, parents_GM: Tensor) -> None:
         """Let beam m of each group continue what was beam parents[m]; there may be fewer beams than before."""
         G, M, _ = self.mask_GMS.shape
         rows_N = (parents_GM + torch.arange(0, G * M, M, device=parents_GM.device)[:, None]).flatten()
         self.mask_GMS = self.mask_GMS.flatten(0, 1).index_select(0, rows_N).unflatten(0, (G, -1))
-        if self.arm is not None:
+        if self.coverage_GMJCL.numel():
             self.coverage_GMJCL = self.coverage_GMJCL.flatten(0, 1).index_select(0, rows_N).unflatten(0, (G, -1))
 
     def compact(self, live_G: Tensor) -> None:
         """Keep only the groups with the given indices and the slots that are part of some beam; make room for more."""
         if len(live_G) < len(self.hidden_G11L):
             self.memory = [(key[live_G], value[live_G]) for key, value in self.memory]
-            self.hidden_G11L, self.coverage_GMJCL = self.hidden_G11L[live_G], self.coverage_GMJCL[live_G]
+            self.hidden_G11L, self.mask_Ghw = self.hidden_G11L[live_G], self.mask_Ghw[live_G]
+            self.coverage_GMJCL = self.coverage_GMJCL[live_G]
         mask_GMS = self.mask_GMS[live_G, :, : self.slots]
         used_GS = (mask_GMS == 0).any(1)
         self.slots = int(used_GS.sum(1).max())

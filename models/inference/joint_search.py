@@ -14,9 +14,9 @@ from torch import Tensor
 
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.beam_search import BeamSearch, Found, log_probabilities
-from hmerbench.models.inference.folded_decoder import FoldedNetwork, Reader
 from hmerbench.models.inference.incremental import IncrementalDecoder
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.reading import Reader, ReadingNetwork
 from hmerbench.models.inference.searcher import View
 from hmerbench.models.vocab import EOS, PAD, SOS
 
@@ -37,7 +37,7 @@ class JointSearch:
     def __init__(self, *models: CoMER) -> None:
         if len({model.vocabulary.digest for model in models}) > 1:
             raise ValueError("networks that read together must have the same words in the same order")
-        self.networks, self.classes = [FoldedNetwork(model) for model in models], len(models[0].vocabulary)
+        self.networks, self.classes = [ReadingNetwork(model) for model in models], len(models[0].vocabulary)
 
     @torch.inference_mode()
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
@@ -53,7 +53,7 @@ class JointSearch:
         image_G = torch.arange(b, device=device).repeat(len(starts))
         start_G = torch.tensor(starts, device=device).repeat_interleave(b)
         with torch.autocast(device.type, enabled=False):  # nothing is cast again
-            readers = [Reader(net.decoder, *net.encode(*view)) for net in self.networks for view in views]
+            readers = [Reader(network, *view) for network in self.networks for view in views]
             decoders = [IncrementalDecoder(reader, image_G, options.beam_size) for reader in readers]
             found = self.beam_search(decoders, start_G, SOS + EOS - start_G, options).run()
             leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)
@@ -78,14 +78,14 @@ def rescore(readers: Sequence[Reader], found: Found, leftward_N: Tensor, options
     Hypotheses of one image and similar length are read together, as many as fit: memory grows with the square of their
     words.
     """
-    b, M, device = len(readers[0].mask_bL), options.beam_size, found.score_N.device
+    b, M, device = len(readers[0].mask_bhw), options.beam_size, found.score_N.device
     start_N, steps_N = torch.where(leftward_N, SOS, EOS), found.length_N + 1
     back_NT = found.length_N[:, None] - 1 - torch.arange(found.tokens_NT.shape[1], device=device)
     reversed_NT = found.tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
     reverse_N = torch.zeros_like(found.score_N)
-    max_words = min(MAX_WORD_CELLS // max(reader.mask_bL.shape[1] for reader in readers), MAX_WORDS)
+    max_words = min(MAX_WORD_CELLS // max(reader.hidden_b11L.shape[-1] for reader in readers), MAX_WORDS)
     index_bn = torch.arange(len(steps_N), device=device).view(-1, b, M).transpose(0, 1).flatten(1)
     index_bn = index_bn.gather(1, found.score_N[index_bn].argsort(dim=1, descending=True))
     index_bn = index_bn.gather(1, steps_N[index_bn].argsort(dim=1, descending=True, stable=True))

@@ -184,7 +184,7 @@ def late(attention: Tensor) -> Tensor:
 
 
 MISTAKES = {
-    "no refinement": ("AttentionRefinement.refine", without_refinement),
+    "no refinement": ("AttentionRefinement.forward", without_refinement),
     "inclusive coverage": ("exclusive_coverage", inclusive),
     "late coverage": ("exclusive_coverage", late),
 }

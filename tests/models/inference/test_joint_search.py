@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmerbench.models.comer import CoMER
-from hmerbench.models.inference.folded_decoder import FoldedRefinement
+from hmerbench.models.coverage import AttentionRefinement
 from hmerbench.models.inference.incremental import IncrementalDecoder
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.plain_search import plain_search
@@ -274,14 +274,14 @@ def test_one_direction_is_half_of_both() -> None:
 
 def late_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each layer and step uses the refinement of the one before."""
-    refinement = FoldedRefinement.__call__
+    refinement = AttentionRefinement.forward
 
-    def late(self: Any, coverage_xCL: Tensor, h: int) -> Tensor:
-        now = refinement(self, coverage_xCL, h)
+    def late(self: Any, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
+        now = refinement(self, coverage_BCTL, mask_Bhw)
         before, self.before = getattr(self, "before", now), now
         return before if before.shape == now.shape else now
 
-    monkeypatch.setattr(FoldedRefinement, "__call__", late)
+    monkeypatch.setattr(AttentionRefinement, "forward", late)
 
 
 def coverage_is_not_reordered(monkeypatch: pytest.MonkeyPatch) -> None:

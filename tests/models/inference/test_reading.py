@@ -1,12 +1,12 @@
-"""The folded network, which searches run, equals the network itself."""
+"""A network prepared to read equals the network itself."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from hmerbench.models.inference.folded_decoder import FoldedDecoder, Reader, distinct_prefixes
 from hmerbench.models.inference.joint_search import JointSearch
 from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.inference.reading import Reader, ReadingNetwork, distinct_prefixes
 from hmerbench.models.vocab import SOS
 from tests.helpers.search import search
 from tests.models.test_models import IMAGES, padded, small
@@ -24,7 +24,7 @@ def test_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
     features, mask = model.encode(*images())
     rows = [[SOS, 5, 6, 7, 8], [SOS, 5, 6, 9, 4], [SOS, 5, 6, 7], [SOS, 5, 6], [SOS, 8]]
     inputs = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-    reader = Reader(FoldedDecoder(model.decoder, torch.float64), features, mask)
+    reader = Reader(ReadingNetwork(model), *images())
     logits = reader.read(1, inputs, torch.tensor([len(row) for row in rows]))
     for row, together in zip(rows, logits, strict=True):
         alone = model.decode(features[1:2], mask[1:2], torch.tensor([row]))[0]
@@ -70,7 +70,7 @@ def test_a_search_keeps_the_precision_of_its_creation() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         read = JointSearch(model)
         expected = search(model, stack.float(), mask)
-    assert read.networks[0].decoder.dtype == torch.bfloat16
+    assert read.networks[0].dtype == torch.bfloat16
     assert read([(stack.float(), mask)], SearchOptions()) == expected
     with pytest.raises(ValueError, match="training mode"):
         JointSearch(model.train())
