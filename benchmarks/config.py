@@ -2,7 +2,10 @@
 
 The defaults *are* the authors' training (CoMER's released program). A preset changes how much is spent, a recipe
 selects the row of the table; `resolve` merges defaults <- preset <- recipe and refuses unknown keys.
-presets/paper.yaml documents the meaning of each key and the source of the authors' value.
+
+What stands below a setting is its meaning, which `ls --keys` lists with its type and range, and the source of its
+default: "4.1" is a section of the paper (CoMER, ECCV 2022), "program" the authors' released program, where the paper is
+silent or differs, "ours" a setting of this suite, whose default keeps the authors' behaviour.
 """
 
 import difflib
@@ -45,6 +48,7 @@ FILLED_IN = {  # by the run
 AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
 NEED_INK = ("sub_expressions", "exchanged", "substitution")  # the keys of `data` for which pen strokes are needed
+ABOUT = ("description", "runs_on")  # of a file: what for, and a preset's hardware; no settings
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
 # keys of `training` up to version 7: how a run was computed, which environment.json records
@@ -58,7 +62,9 @@ Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 class Strict(BaseModel):
     """Immutable settings: no unknown keys, no silent coercion, no infinity."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Data(Strict):
@@ -67,12 +73,19 @@ class Data(Strict):
     name: str = ""
     digest: str = ""
     scale: float = Field(default=1.0, gt=0, le=1)
+    """factor applied once to image width and height, on loading (ours)"""
     max_area: int = Field(default=AUTHORS_MAX_PIXELS, ge=1024)
+    """pixels; larger images are neither trained on nor recognized, and count as wrong (program)"""
     max_tokens: int = Field(default=AUTHORS_MAX_TOKENS, gt=0, lt=MAX_STEPS)
+    """longer labels are not trained on (program)"""
     limit: int | None = Field(default=None, gt=0)
+    """number of evenly spaced training expressions; null: all (ours)"""
     sub_expressions: int = Field(default=0, ge=0)
+    """cut from each expression's pen strokes; each epoch takes one of them, in turn (ours)"""
     exchanged: int = Field(default=0, ge=0)
+    """made of each, a part replaced by another's in the same role; each epoch takes one, in turn (ours)"""
     substitution: float = Field(default=0.0, ge=0, le=1)
+    """share of symbols replaced at each visit by similar ones from other writers (ours)"""
     ink: str = ""
 
     @property
@@ -85,11 +98,17 @@ class Augmentation(Strict):
     """Random distortions of a training image: `scale` is a range, the other values are half-widths of uniform draws."""
 
     scale: tuple[Factor, Factor] | None = (0.7, 1.4)
+    """range of the factor, the same for width and height; null: no scaling (4.1)"""
     stretch: float = Field(default=0.0, ge=0, lt=1)
+    """0.15: width times, and height divided by, at most 1.15, or the reverse (ours)"""
     rotation: float = Field(default=0.0, ge=0, le=45)
+    """maximum, degrees to either side (ours)"""
     shear: float = Field(default=0.0, ge=0, le=1)
+    """maximum horizontal shift per unit of height, to either side (ours)"""
     elastic: float = Field(default=0.0, ge=0)
+    """smooth displacement, pixels of the loaded image (ours)"""
     thickness: float = Field(default=0.0, ge=0, le=1)
+    """probability of thinner or thicker strokes (ours)"""
 
     @model_validator(mode="after")
     def _scale_is_a_range(self) -> "Augmentation":
@@ -107,21 +126,32 @@ class Batching(Strict):
     """How images are batched: order `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
 
     order: Literal["area", "shape"] = "area"
+    """area: by area, shuffled | shape: padded to few shapes (program)"""
     coarse: bool = False
+    """for order `shape`: fewer, coarser shapes, as kernels are built for every new one (ours)"""
     size: int = Field(default=8, gt=0)
+    """maximum images per micro-batch, as on each of the authors' GPUs (program)"""
     pixels: int = Field(default=AUTHORS_MAX_PIXELS, gt=0)
+    """maximum padded pixels per micro-batch: area of its largest image times its images (program)"""
     micro_batches: int = Field(default=4, gt=0)
+    """micro-batches per step, whose gradients are averaged: the authors' four GPUs (program)"""
     curriculum: int = Field(default=0, ge=0)
+    """n: epoch e < n trains on the shortest (e + 1) / (n + 1) of the labels only (ours)"""
 
 
 class Optimizer(Strict):
     """The optimizer and its settings; `clip` limits the gradient norm, None: no limit."""
 
     name: Literal["sgd", "adadelta", "adamw", "muon"] = "sgd"
+    """sgd, without Nesterov momentum | adadelta, of BTTR's authors | adamw | muon (4.1)"""
     lr: float = Field(default=0.08, gt=0, le=1000)
+    """initial learning rate, for one step of all micro-batches (4.1)"""
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    """for adadelta: rho, for adamw and muon: beta1, whose beta2 is 0.99 (4.1)"""
     weight_decay: float = Field(default=1e-4, ge=0)
+    """of all parameters, including biases and normalization (4.1)"""
     clip: float | None = Field(default=None, gt=0)
+    """maximum gradient norm; null: no clipping (program)"""
 
 
 class Schedule(Strict):
@@ -129,26 +159,38 @@ class Schedule(Strict):
     to 0."""
 
     name: Literal["plateau", "cosine"] = "plateau"
+    """plateau: times `factor` when validation stops improving | cosine: decays to 0 (program)"""
     factor: float = Field(default=0.25, gt=0, lt=1)
+    """for plateau: factor of the learning rate (program)"""
     patience: int = Field(default=10, ge=0)
+    """for plateau: validations without improvement before the factor is applied (program)"""
     warmup: float = Field(default=0.0, ge=0, lt=1)
+    """share of the steps in which the learning rate rises to its peak (program)"""
 
 
 class Training(Strict):
-    """How a run is trained; presets/paper.yaml describes every key."""
+    """How a run is trained."""
 
     epochs: int = Field(default=300, gt=0, le=1_000_000)
+    """maximum; the released checkpoint is from epoch 151 (program)"""
     batching: Batching = Batching()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     validate_every: int = Field(default=2, gt=0)
+    """epochs between validations (program)"""
     early_stop: int | None = Field(default=None, gt=0)
+    """stop after this many validations without improvement; null: after the last epoch (program)"""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """probability mass spread over all classes (program)"""
     bf16: bool = False
+    """mixed precision where the device has a unit for it; softmax, statistics and loss stay float32 (program)"""
     average: float = Field(default=0.0, ge=0, lt=1)
+    """decay of an exponential moving average of the weights, which replaces them; 0: none (ours)"""
     recalibrate: int = Field(default=0, ge=0)
+    """batches on which batch-norm statistics are measured, for reading or before they are fixed (ours)"""
     # left out where it is 0, so that runs from before this setting keep their digest
     fixed_statistics: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda share: not share)
+    """share of the epochs, the last ones, with constant batch-norm statistics, as in reading (ours)"""
 
     @property
     def first_fixed(self) -> int:
@@ -170,9 +212,12 @@ class Language(Strict):
     """A language model that takes part in ranking what a search found. `digest` is filled in from its file."""
 
     weights: str = ""
+    """its weights file, from `reproduce-lm --recipes captions`; '': none (ours)"""
     digest: str = ""
     weight: float = Field(default=0.0, ge=0)
+    """of its log-probability, relative to that of one direction of the search (ours)"""
     length: float = 0.0
+    """added to the score for each token (ours)"""
 
 
 class Start(Strict):
@@ -187,6 +232,7 @@ class Together(Strict):
     filled in."""
 
     runs: tuple[str, ...] = ()
+    """folders of their runs (ours)"""
     digests: tuple[str, ...] = ()
 
     @property
@@ -199,17 +245,28 @@ class Search(Strict):
     """Approximate joint search (paper sec. 4.1, BTTR sec. 4.3) and how images are grouped for it."""
 
     beam_size: int = Field(default=10, gt=0)
+    """hypotheses per direction (program)"""
     max_len: int = Field(default=200, gt=1, le=MAX_STEPS)
+    """maximum tokens of a hypothesis, including the start token (program)"""
     alpha: float = Field(default=1.0, ge=0)
+    """score of a hypothesis: log-probability / length ^ alpha (program)"""
     direction: Literal["both", "l2r", "r2l"] = "both"
+    """both: approximate joint search | l2r or r2l: beam search in one direction (4.1)"""
     batch_size: int = Field(default=4, gt=0)
+    """images searched at once; affects results, as the network sees padding (program)"""
     bf16: bool = False
+    """mixed precision where the device has a unit for it (program)"""
     scales: tuple[Factor, ...] = Field(default=(1.0,), min_length=1, max_length=8)
+    """sizes at which an image is read jointly, relative to training (ours)"""
     convertible: bool = False
+    """true: predict the best hypothesis that converts to symLG (ours)"""
     limit: int | None = Field(default=None, gt=0)
+    """number of evenly spaced expressions to recognize per set; null: all (ours)"""
     # left out where they name nothing, so that runs from before these settings keep their digest
     language: Language = Field(default=Language(), exclude_if=lambda language: not language.weights)
+    """a language model that takes part in ranking hypotheses; recognition/rescoring.py says how"""
     together: Together = Field(default=Together(), exclude_if=lambda together: not together.runs)
+    """other networks that read together with the run's own; recognition/together.py says how"""
 
     @property
     def options(self) -> SearchOptions:
@@ -256,12 +313,16 @@ class Config(RunSettings):
     seed: int = Field(default=7, ge=0, lt=SEED_LIMIT)
     data: Data = Data()
     model: AnySettings = of_its_network({})
+    """the keys of each network, with their meaning, are in models/settings.py"""
     start: Start = Field(default=Start(), exclude_if=lambda start: not start.digest)  # as in Search
     augmentation: Augmentation | None = Augmentation()
+    """drawn anew for each training image; `augmentation: null` disables it"""
     training: Training = Training()
     search: Search = Search()
     select: str = Field(default="2014", json_schema_extra={"pattern": r"^(\d{4}|heldout|last)$"})
+    """test set whose token-match ExpRate selects the epoch | heldout: part of train | last: none (4.2)"""
     heldout: float = Field(default=0.05, gt=0, lt=0.5)
+    """share of train held out by `select: heldout` (ours)"""
 
     @field_validator("select")
     @classmethod
@@ -430,6 +491,8 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
     for section in sorted(SECTIONS & keys.keys()):
         if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
             raise UserError(f"{source}: {section}: must hold keys; remove it if it has none")
+    for key in ABOUT:
+        keys.pop(key, None)
     if (base := keys.pop("base", None)) is not None:
         if not isinstance(base, str):
             raise UserError(

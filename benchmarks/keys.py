@@ -1,18 +1,14 @@
-"""Every key of a recipe or preset: its type, from the schema, and its meaning, from presets/paper.yaml.
-
-That file sets each key on a line of its own with a comment, so that the authors' training can be read without Python;
-the comments are read back here instead of being repeated. A network's own keys are described in models/settings.py.
-"""
+"""Every key of a recipe or preset with its type, range, default and meaning, all from its class."""
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from hmerbench.benchmarks.config import FILLED_IN, SHIPPED, names, network_of, read_named, schema
+from hmerbench.benchmarks.config import FILLED_IN, names, network_of, read_named, schema
 from hmerbench.models.settings import NETWORKS, UNNAMED
 
-_LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<value>[^ #].*?))?(?:  # (?P<comment>.*))?$")
+NETWORK = "which of the networks in models/; set by recipes (ours)"
+SIZE = "sizes of the network by name, such as dense14; models/settings.py says what each means (ours)"
 _NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}
 _BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}
 
@@ -22,16 +18,15 @@ def settable() -> list[dict[str, str]]:
 
     `name` is the full one, such as training.optimizer.lr; `default` is JSON; `meaning` ends with its source.
     """
-    meanings = comments()
     for recipe in names("recipes"):
         network_of(read_named("recipes", recipe)[1].get("model", {}))  # finds a network that is in a file of its own
     fields = {name: field for name, field in schema().items() if not name.startswith("model.")}
     sections = {name.rpartition(".")[0] for name in fields} | {"model"}
     listed = {name: field for name, field in fields.items() if name not in FILLED_IN | sections}
     sizes = dict.fromkeys(size for settings in NETWORKS.values() for size in settings.sizes)
-    listed["model.network"] = {"enum": list(NETWORKS), "default": UNNAMED}
-    listed["model.size"] = {"enum": list(sizes), "default": "published"}
-    rows = [_row(name, field, meanings.get(name, "")) for name, field in listed.items()]
+    listed["model.network"] = {"enum": list(NETWORKS), "default": UNNAMED, "description": NETWORK}
+    listed["model.size"] = {"enum": list(sizes), "default": "published", "description": SIZE}
+    rows = [_row(name, field, field.get("description", "")) for name, field in listed.items()]
     for network in NETWORKS:
         own = {name: field for name, field in schema(network=network).items() if name.startswith("model.")}
         del own["model.network"]
@@ -41,18 +36,6 @@ def settable() -> list[dict[str, str]]:
 
 def _row(name: str, field: dict[str, Any], meaning: str) -> dict[str, str]:
     return {"name": name, "type": _type(field), "default": json.dumps(field["default"]), "meaning": meaning}
-
-
-def comments() -> dict[str, str]:
-    """The comment on each key in presets/paper.yaml."""
-    result, sections = {}, list[tuple[int, str]]()
-    for line in (SHIPPED / "presets/paper.yaml").read_text(encoding="utf-8").splitlines():
-        if match := _LINE.match(line):
-            sections = [(depth, key) for depth, key in sections if depth < len(match["indent"])]
-            sections.append((len(match["indent"]), match["key"]))
-            if match["value"]:
-                result[".".join(key for _, key in sections)] = match["comment"] or ""
-    return result
 
 
 def lines() -> Iterator[str]:

@@ -26,7 +26,8 @@ class Text(Strict):
 
     name: str = ""
     digest: str = ""
-    line_ends: bool = True  # the end of a line is a word
+    line_ends: bool = True
+    """the end of a line is a word"""
 
 
 class Training(Strict):
@@ -35,14 +36,21 @@ class Training(Strict):
     epochs: int = Field(default=25, gt=0)
     batch_size: int = Field(default=20, gt=0)
     steps: int = Field(default=35, gt=0)
-    loss: Literal["sum", "mean"] = "sum"  # over the steps, of the mean over the batch
+    loss: Literal["sum", "mean"] = "sum"
+    """over the steps, of the mean over the batch"""
     rate: float = Field(default=1.0, gt=0)
-    clip: float = Field(default=5.0, gt=0)  # largest norm of the gradient
-    decay: float = Field(default=0.5, gt=0, le=1)  # factor of the rate after an epoch that improved too little
-    improvement: float = 1.0  # least gain in validation perplexity, from the third epoch on, that keeps the rate
-    initial: float | None = Field(default=0.05, gt=0)  # parameters start uniform in ± this; null: torch's own ranges
-    carry_state: bool = True  # over batches and epochs
-    bf16: bool = True  # convolution, highway and softmax multiply bfloat16 factors, on a device with a unit for it
+    clip: float = Field(default=5.0, gt=0)
+    """largest norm of the gradient"""
+    decay: float = Field(default=0.5, gt=0, le=1)
+    """factor of the rate after an epoch that improved too little"""
+    improvement: float = 1.0
+    """least gain in validation perplexity, from the third epoch on, that keeps the rate"""
+    initial: float | None = Field(default=0.05, gt=0)
+    """parameters start uniform in ± this; null: torch's own ranges"""
+    carry_state: bool = True
+    """over batches and epochs"""
+    bf16: bool = True
+    """convolution, highway and softmax multiply bfloat16 factors, on a device with a unit for it"""
     threads: int | None = Field(default=None, gt=0)
 
 

@@ -17,16 +17,16 @@ COST, READS = "training a row of Table 1", f"Fusion's ExpRate on CROHME {YEAR}" 
 def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
     """The rows of the table that `ls` prints and README shows: what a preset costs and reads, on what it runs, what it
     is for. The paper's own is as reported, as nobody has run it here."""
-    rungs = []
+    rungs, runs_on, purposes = [], shipped("presets", "runs_on"), shipped("presets")
     for preset in PRESETS:
         cost, reads = measured_cost(preset, root=root), _rate(preset, root)
         if preset == "paper":
             (fusion,) = (row for row in reference()["table1"] if row["model"] == "CoMER (Fusion)")
             cost = cost or f"{reference()['training']} (reported)"
             reads = reads or f"{fusion['exprate']:.1f} % (reported)"
-        runs_on, _, purpose = shipped("presets")[preset].partition(": ")
         cost = cost or ("minutes" if preset == PRESETS[0] else "not measured" if reads else "not yet run")
-        rungs.append({"preset": preset, COST: cost, READS: reads or "–", "runs on": runs_on, "what for": purpose})
+        rung = {"preset": preset, COST: cost, READS: reads or "–"}
+        rungs.append(rung | {"runs on": runs_on[preset], "what for": purposes[preset]})
     return rungs
 
 

@@ -8,6 +8,7 @@ from hmerbench.benchmarks.config import SHIPPED, names
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.yaml_files import read_yaml
 
 STAGES = ("damaged", "untrained", "training", "trained", "recognized", "scored")
 
@@ -25,14 +26,9 @@ class Listed:
     words: str
 
 
-def shipped(kind: str) -> dict[str, str]:
-    """First sentence of the leading comment of each recipe or preset, by name."""
-    comments = {}
-    for name in names(kind):
-        lines = (SHIPPED / kind / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-        comment = [line.lstrip("# ") for line in lines if line.startswith("#")]
-        comments[name] = " ".join(comment).split(". ")[0].rstrip(".")
-    return comments
+def shipped(kind: str, key: str = "description") -> dict[str, str]:
+    """What each recipe or preset says of itself, by name."""
+    return {name: str(read_yaml(SHIPPED / kind / f"{name}.yaml").get(key, "")) for name in names(kind)}
 
 
 def roots(results: Path) -> list[Path]:

@@ -83,16 +83,20 @@ class Parameter(Strict):
 class Pruning(Strict):
     """The median rule: stop a trial that is worse than the median of the others at the same epoch."""
 
-    trials: int = Field(default=4, ge=1)  # that must be finished before any is stopped
-    epochs: int = Field(default=1, ge=0)  # before a trial may be stopped
+    trials: int = Field(default=4, ge=1)
+    """that must be finished before any is stopped"""
+    epochs: int = Field(default=1, ge=0)
+    """before a trial may be stopped"""
 
 
 class Space(Strict):
     """The content of a file in benchmarks/spaces/, or of a custom one."""
 
-    budget: dict[str, Any] = Field(default={})  # settings that override the preset in trials only
+    budget: dict[str, Any] = Field(default={})
+    """settings that override the preset in trials only"""
     pruning: Pruning = Pruning()
-    startup: int = Field(default=6, ge=1)  # random trials before the sampler uses the results
+    startup: int = Field(default=6, ge=1)
+    """random trials before the sampler uses the results"""
     parameters: dict[str, Parameter] = Field(min_length=1)
 
 
