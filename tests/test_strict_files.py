@@ -141,7 +141,7 @@ def test_damaged_scores_of_a_language_model_leave_the_listing_whole(tmp_path: Pa
     folder.mkdir(parents=True)
     (folder / "language.yaml").write_text("recipe: lm\n")
     (folder / "scores.json").write_text(text)
-    with pytest.raises(UserError, match=r"scores\.json: damaged \("):
+    with pytest.raises(UserError, match=r"scores\.json: damaged "):
         _ = LanguageRun(folder).scores
     assert "damaged" in language_models.runs(tmp_path)[str(folder)]
 

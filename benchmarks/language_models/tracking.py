@@ -1,7 +1,6 @@
 """Log language models' run folders to MLflow, as the recognizers' are: a failing store costs a warning, and only what
 the store lacks is added."""
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from hmerbench.benchmarks.language_models.run import LanguageRun
@@ -23,39 +22,27 @@ def track(run: LanguageRun) -> str | None:
 def _put(mirror: "Mirror", run: LanguageRun) -> str:
     from mlflow.entities import Metric, Param, RunTag
 
-    from hmerbench.benchmarks.tracking.contents import made_by, metric_name
+    from hmerbench.benchmarks.tracking.contents import ends, log_history, made_by
 
-    client, settings = mirror.client, run.settings
-    key = store_key(f"language/{settings.run_name}")
-    began = int(1000 * datetime.fromisoformat(run.environment["started"]).timestamp())
-    name = f"{settings.recipe}, seed {settings.seed}"
+    client, settings, key = mirror.client, run.settings, store_key(f"language/{run.settings.run_name}")
     found = client.search_runs([mirror.experiment], f"tags.run_key = '{key}'")
-    mlrun = found[0] if found else client.create_run(mirror.experiment, began, {"run_key": key}, name)
-    id_ = mlrun.info.run_id
-    logged = {point.step for point in client.get_metric_history(id_, "validation/perplexity")} if found else set()
-    ends = [began + int(1000 * seconds) for seconds in run.seconds]
-    points = [
-        Metric(metric_name(name), float(value), ended, entry["epoch"])
-        for entry, ended in zip(run.history, ends, strict=True)
-        if entry["epoch"] not in logged
-        for name, value in entry.items()
-        if name != "epoch"
-    ]
-    if run.finished and "test/perplexity" not in mlrun.data.metrics:
-        points.append(Metric("test/perplexity", run.scores["test_perplexity"], ends[-1], len(ends)))
-    params = {name: str(value) for name, value in flat(settings.model_dump(mode="json")).items()}
+    name = f"{settings.recipe}, seed {settings.seed}"
+    mlrun = found[0] if found else client.create_run(mirror.experiment, run.started, {"run_key": key}, name)
+    id_, last = mlrun.info.run_id, max([*ends(run), run.started])
+    logged = client.get_metric_history(id_, "validation/perplexity") if found else ()
+    log_history(client, id_, run, {point.step for point in logged})
     tags = flat({"env": run.environment}) | {"run_folder": run.path, "config_digest": settings.digest}
     command = f"hmerbench reproduce-lm --recipes {settings.recipe} --seeds {settings.seed}"
     tags |= made_by(command, run.environment.get("revision"))
-    client.log_batch(
-        id_,
-        points,
-        [Param(name, value) for name, value in params.items() if name not in mlrun.data.params],
-        [RunTag(name, str(value)[:5000]) for name, value in tags.items()],
-    )
+    params = flat(settings.model_dump(mode="json"))
+    new = [Param(name, str(value)) for name, value in params.items() if name not in mlrun.data.params]
+    client.log_batch(id_, params=new, tags=[RunTag(name, str(value)[:5000]) for name, value in tags.items()])
     for part in PARTS:
         if (run.path / part).exists():
             client.log_artifact(id_, str(run.path / part))
     if run.finished:
-        client.set_terminated(id_, "FINISHED", ends[-1])
+        if "test/perplexity" not in mlrun.data.metrics:
+            test = Metric("test/perplexity", run.scores["test_perplexity"], last, len(run.history))
+            client.log_batch(id_, metrics=[test])
+        client.set_terminated(id_, "FINISHED", last)
     return id_

@@ -7,17 +7,17 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Self
 
 from pydantic import TypeAdapter, ValidationError, conlist
 
-from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, validate
+from hmerbench.benchmarks.config import SCHEMA, Config, Settings, digest_of_keys, first_fault, load, validate
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import content_of, folders_with, locked, write_atomically
 from hmerbench.benchmarks.runs.schemas import Environment, Epoch, Errors, State
@@ -28,14 +28,21 @@ from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.errors import one_line
 
 
-class RunFolder:
-    """A recipe at a preset and seed, in a folder of its own.
+class Run(Generic[Settings]):
+    """A recipe at a seed, in a folder of its own: a recognizer's (RunFolder) or a language model's.
 
     Contents are read once, on first access, and are empty if a later stage has yet to write them; the progress of the
     run is looked up at every access. Reading raises UserError for a damaged file.
     """
 
-    def __init__(self, path: Path, settings: Config | None = None):
+    FILE: ClassVar[str]
+    """the file of its settings"""
+    EPOCH: ClassVar[Any]
+    """a line of history.jsonl"""
+    LOAD: ClassVar[Callable[[Path], Any]]
+    """reads the settings"""
+
+    def __init__(self, path: Path, settings: Settings | None = None):
         """`settings` default to those in the folder; a run that has not begun needs them."""
         self.path = path
         self._cache: dict[str, Any] = {}  # contents by file name
@@ -43,11 +50,9 @@ class RunFolder:
             self.settings = settings
 
     @classmethod
-    def under(cls, *roots: Path) -> list["RunFolder"]:
+    def under(cls, *roots: Path) -> list[Self]:
         """The run folders at or below `roots`, sorted within each, seed 10 after seed 9."""
-        return [cls(folder) for folder in folders_with("config.yaml", *roots)]
-
-    # ----------------------------------------------------------------------------------------------------- contents
+        return [cls(folder) for folder in folders_with(cls.FILE, *roots)]
 
     def _read(self, name: str, type_: Any) -> Any:
         """Read a file as a value of `type_`, a list for .jsonl and .csv.
@@ -55,9 +60,8 @@ class RunFolder:
         Raises UserError if the file is missing or damaged; the message names the file and the fault.
         """
         path = self.path / name
-        fix = (
-            "score this run again" if name.startswith(("scores", "errors")) else "restore it, or delete this run folder"
-        )
+        scored = name.startswith(("scores/", "errors/"))
+        fix = "score this run again" if scored else "restore it, or delete this run folder"
         try:
             if name not in self._cache:
                 text = json.dumps(read_plain(path))  # through JSON: strict types
@@ -75,6 +79,62 @@ class RunFolder:
         """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
         write_atomically(self.path / name, content_of(name, content))
         self._cache.pop(name, None)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings, validated."""
+        return type(self).LOAD(self.path / self.FILE)
+
+    @cached_property
+    def stored(self) -> dict[str, Any]:
+        """Its file as it is: an older one lacks newer settings; adding them would change its digest."""
+        return read_yaml(self.path / self.FILE)
+
+    @property
+    def history(self) -> list[Any]:
+        """One entry per epoch."""
+        return self._read("history.jsonl", list[self.EPOCH]) if (self.path / "history.jsonl").exists() else []
+
+    @property
+    def environment(self) -> Environment:
+        """Hardware, versions and git revision of the training."""
+        return self._read("environment.json", Environment) if (self.path / "environment.json").exists() else {}
+
+    @property
+    def started(self) -> int:
+        """Start of the training in milliseconds since 1970, as in MLflow."""
+        with suppress(UserError, ValueError):
+            return int(datetime.fromisoformat(self.environment.get("started", "")).timestamp() * 1000)
+        return int((self.path / self.FILE).stat().st_mtime * 1000)
+
+    @property
+    def seconds(self) -> list[float]:
+        """Training time up to the end of each epoch, validation included."""
+        validated = (entry.get("val_seconds", entry.get("valid_seconds", 0)) for entry in self.history)
+        return list(accumulate(entry["seconds"] + more for entry, more in zip(self.history, validated, strict=True)))
+
+    @staticmethod
+    def device(place: Mapping[str, Any]) -> str:
+        """What an environment.json says of the device."""
+        return place.get("device", "unknown")
+
+    @property
+    def hardware(self) -> str:
+        """The devices that trained the run, in order."""
+        return ", then ".join(dict.fromkeys(map(self.device, self.environments)))
+
+    @property
+    def environments(self) -> list[Mapping[str, Any]]:
+        """Where training began, and wherever else it was resumed."""
+        return [self.environment, *self.environment.get("resumed", [])]
+
+
+class RunFolder(Run[Config]):
+    """A recognizer's run: a recipe at a preset and seed."""
+
+    FILE, EPOCH, LOAD = "config.yaml", Epoch, staticmethod(load)
+
+    # ----------------------------------------------------------------------------------------------------- contents
 
     def sets(self, pattern: str) -> list[str]:
         """The test sets with a file that matches `pattern`, such as scores/*.json."""
@@ -96,26 +156,6 @@ class RunFolder:
             raise UserError(f"{path}: missing; score this run again") from None
         except ValueError as error:
             raise UserError(f"{path}: damaged ({one_line(error)}); score this run again") from None
-
-    @cached_property
-    def settings(self) -> Config:
-        """config.yaml, validated."""
-        return load(self.path / "config.yaml")
-
-    @cached_property
-    def stored(self) -> dict[str, Any]:
-        """config.yaml as it is: an older one lacks newer settings; adding them would change its digest."""
-        return read_yaml(self.path / "config.yaml")
-
-    @property
-    def history(self) -> list[Epoch]:
-        """One entry per epoch."""
-        return self._read("history.jsonl", list[Epoch]) if (self.path / "history.jsonl").exists() else []
-
-    @property
-    def environment(self) -> Environment:
-        """Hardware, versions and git revision of the training."""
-        return self._read("environment.json", Environment) if (self.path / "environment.json").exists() else {}
 
     @property
     def state(self) -> State | None:
@@ -266,34 +306,12 @@ class RunFolder:
     # ------------------------------------------------------------------------------------------------------------ time
 
     @property
-    def started(self) -> int:
-        """Start of the training in milliseconds since 1970, as in MLflow."""
-        with suppress(UserError, ValueError):
-            return int(datetime.fromisoformat(self.environment.get("started", "")).timestamp() * 1000)
-        return int((self.path / "config.yaml").stat().st_mtime * 1000)
-
-    @property
-    def seconds(self) -> list[float]:
-        """Training time up to the end of each epoch, validation included."""
-        return list(accumulate(entry["seconds"] + entry.get("val_seconds", 0) for entry in self.history))
-
-    @property
-    def hardware(self) -> str:
-        """The devices that trained the run, in order."""
-        return ", then ".join(dict.fromkeys(place.get("device", "unknown") for place in self.environments))
-
-    @property
     def external(self) -> bool:
         """Whether a program outside the suite trained it, in whole or in part, or a network that it reads with: the
         suite alone records its own version."""
         own = any("versions" in place and "hmerbench" not in place["versions"] for place in self.environments)
         others = (self.path.parents[1].joinpath(*Path(run).parts[-2:]) for run in self.settings.search.together.runs)
         return own or any(RunFolder(path).external for path in others if path.exists())
-
-    @property
-    def environments(self) -> list[Mapping[str, Any]]:
-        """Where training began, and wherever else it was resumed."""
-        return [self.environment, *self.environment.get("resumed", [])]
 
     @property
     def core_minutes(self) -> float:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import (
@@ -28,6 +29,7 @@ from mlflow.entities import (
 from mlflow.exceptions import MlflowException
 
 from hmerbench.benchmarks.data.download import URL
+from hmerbench.benchmarks.runs.folder import Run as FolderOfRun
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tracking.tree import NOTE
 from hmerbench.benchmarks.yaml_files import flat
@@ -81,7 +83,7 @@ def _score_lines(mlrun: Run, run: RunFolder) -> list[str]:
     return [f"- [{split}]({place}/{split}.json): `{score}`" for split, score in scores_of(run).items()]
 
 
-def log_history(client: MlflowClient, run_id: str, run: RunFolder, logged: set[int]) -> None:
+def log_history(client: MlflowClient, run_id: str, run: FolderOfRun[Any], logged: set[int]) -> None:
     """Log the epochs that are not among those `logged`."""
     entries = [pair for pair in zip(run.history, ends(run), strict=True) if pair[0]["epoch"] not in logged]
     for start in range(0, len(entries), EPOCHS_PER_BATCH):
@@ -189,7 +191,7 @@ def _register(client: MlflowClient, name: str, model: LoggedModel, run_id: str, 
     client.create_model_version(name, model.artifact_location, run_id, dict(tags), model_id=model.model_id)
 
 
-def ends(run: RunFolder) -> list[int]:
+def ends(run: FolderOfRun[Any]) -> list[int]:
     """When each epoch ended, in ms since 1970: the same whenever and wherever the folder is mirrored."""
     return [run.started + int(1000 * seconds) for seconds in run.seconds]
 
