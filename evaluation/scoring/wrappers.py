@@ -27,7 +27,7 @@ _PAIRS = (
     ("bold", r"__(?=\S)", r"(?<=\S)__"),
     ("italics", r"\*(?=\S)", r"(?<=\S)\*"),
     ("italics", r"_(?=\S)", r"(?<=[^\s_])_"),
-    ("quotation marks", r"(?:\"{1,3}|[“„«])", r"(?:(?<!\")\"{1,3}|[”“»])"),
+    ("quotation marks", r"(?:\"{1,3}(?=\S)|[“„«])", r"(?:(?<![\s\"])\"{1,3}|[”“»])"),
     ("quotation marks", r"['‘](?=\S)", r"(?<=\S)['’]"),
     ("element", rf"<{_ELEMENT}>", rf"</{_ELEMENT}>"),
     ("element", rf"\[{_ELEMENT}\]", rf"\[/{_ELEMENT}\]"),

@@ -155,6 +155,7 @@ def test_what_is_around_a_formula_costs_nothing(
         "a $5", r"x = \$ 5", "* * x * *", r"\left [ x \right ]", "[ x ]", "< s > x", "x > y >", "a <b> c", "` x",
         r"\begin { matrix } x & y \end { matrix }", r"\begin{aligned} x & = 1 \\ y & = 2 \end{aligned}", r"| x | \\ y",
         r"\begin{equation} x \end{equation} + \begin{equation} y \end{equation}", r"\tag { 1 }", r"\\",
+        '" x "',
     ],
 )  # fmt: skip
 def test_what_is_no_wrapper_stays(tmp_path: Path, truth: str, formula: str):
