@@ -66,7 +66,7 @@ class Killed(BaseException):
 
 def test_two_files_are_enough(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """To train, also after a kill in the middle of an epoch, to read and to show attention."""
-    assert recipe.read_text().startswith("# ")  # what `ls` shows of it
+    assert recipe.read_text().startswith("description: ")  # what `ls` shows of it
     archive = open_archive(tiny_archive(tmp_path / "archive"))
     size = {"growth_rate": 4, "num_layers": 1, "hidden": 16, "embedding": 16, "attention": 16}
     config = configs.resolve(str(recipe), "paper", 7, archive).changed({"model": size, **TINY})
