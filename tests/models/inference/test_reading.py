@@ -8,8 +8,8 @@ from hmerbench.models.inference.joint_search import JointSearch
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.reading import Reader, ReadingNetwork, distinct_prefixes
 from hmerbench.models.vocab import SOS
+from tests.helpers.networks import IMAGES, padded, small
 from tests.helpers.search import search
-from tests.models.test_models import IMAGES, padded, small
 
 
 def images() -> tuple[Tensor, Tensor]:
