@@ -120,3 +120,23 @@ def trial(
 
     refuse_unknown([recipe], preset)
     trial(open_data(crohme, results), results, recipe, preset, seed, epochs, changes or [], readings or [])
+
+
+@app.command(rich_help_panel=PANEL)
+def calibrate(
+    crohme: Annotated[
+        Path | None, typer.Option(help="CoMER's data.zip, to read pictures of; with inkml/ beside it")
+    ] = None,
+    heldout: Annotated[Path | None, typer.Option(help="run of `trial`, whose held-out expressions are read")] = None,
+    check: Annotated[list[Path] | None, typer.Option(help="run that reads test images and others")] = None,
+    sample: Annotated[int, typer.Option(help="images of every test set", min=1)] = 100,
+    results: Results = RESULTS,
+) -> None:
+    """Fit the confidence of readings to held-out expressions, and check it; write results/confidence.*."""
+    from hmerbench.benchmarks.data.archive import open_archive
+    from hmerbench.benchmarks.performance.calibration import calibrate
+
+    if crohme is None and (heldout or check):
+        raise UserError("--heldout and --check read images of CROHME: give the archive with --crohme")
+    for path in calibrate(results, open_archive(crohme) if crohme else None, heldout, check or [], sample):
+        print(path)

@@ -38,7 +38,7 @@ def recognize(
     from PIL import Image
 
     from hmerbench.benchmarks.recognition.pictures_given import files
-    from hmerbench.benchmarks.recognition.recognizer import DOUBTFUL, Recognizer
+    from hmerbench.benchmarks.recognition.recognizer import Recognizer
     from hmerbench.models.errors import one_line
 
     images = [file for path in images for file in files(path)]
@@ -50,8 +50,8 @@ def recognize(
             line = f"{printable(path)}\t{recognition.latex}" if len(images) > 1 else recognition.latex
             print(recognition.as_json(nbest) if as_json else line, flush=True)
             if recognition.doubtful:
-                confidence = math.floor(1000 * recognition.nbest[0].confidence) / 10  # never rounded up to the limit
-                note = f"low confidence ({confidence:.1f} % per token, below {DOUBTFUL:.0%})"
+                share = math.floor(1000 * recognition.confidence) / 10  # never rounded up to the limit
+                note = f"of readings as uncertain as this one, {share:.1f} % are right"
                 asked = "is it a cropped image of a single expression?"
                 print(f"doubtful: {printable(path)}: {note}; {asked}", file=sys.stderr)
             # pictures come after what was read, which a full disk must not lose

@@ -8,7 +8,7 @@ is then made from its captions.
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ from hmerbench.evaluation.scoring.inputs import (
     MAX_CAPTIONS,
     MAX_FILES,
     PUBLISHED,
+    GroundTruth,
     from_captions,
     parse_captions,
 )
@@ -240,6 +241,11 @@ class Archive:
             except UnicodeDecodeError:
                 raise UserError(f"{self.path}: data/{name} is not UTF-8 text; restore it") from None
         return texts
+
+    def truth_of(self, split: str, ids: Iterable[str]) -> GroundTruth:
+        """The ground truth of some expressions, to score what was read of them."""
+        graphs, captions = self.ground_truth(split), self.captions(split)
+        return GroundTruth({id_: graphs[id_] for id_ in ids}, {id_: captions[id_] for id_ in ids})
 
     @cached_property
     def digest(self) -> str:

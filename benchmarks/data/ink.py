@@ -111,12 +111,7 @@ def read_symbols(text: bytes) -> list[Symbol]:
 
     Raises ValueError for anything but InkML, and if MathML and segmentation disagree.
     """
-    from defusedxml.ElementTree import fromstring  # refuses entities, which could expand without bound
-
-    try:
-        root: Element = fromstring(text)
-    except (ParseError, LookupError) as error:  # LookupError: an unknown encoding
-        raise ValueError(f"not XML ({error})") from None
+    root = _parsed(text)
     strokes = {trace.get("id"): points_of(trace.text or "") for trace in root.iter(INK + "trace")}
     groups, symbols = dict[str | None, Element](), list[Symbol]()
     for group in root.iterfind(f"{INK}traceGroup/{INK}traceGroup"):
@@ -133,6 +128,21 @@ def read_symbols(text: bytes) -> list[Symbol]:
     if groups or not symbols:
         raise ValueError("a symbol of the segmentation is not in the MathML")
     return symbols
+
+
+def traces(text: bytes) -> list[Stroke]:
+    """All strokes of an InkML file in the order in which they were drawn. Raises ValueError as `read_symbols`."""
+    strokes = (points_of(trace.text or "") for trace in _parsed(text).iter(INK + "trace"))
+    return [stroke for stroke in strokes if len(stroke)]
+
+
+def _parsed(text: bytes) -> Element:
+    from defusedxml.ElementTree import fromstring  # refuses entities, which could expand without bound
+
+    try:
+        return fromstring(text)
+    except (ParseError, LookupError) as error:  # LookupError: an unknown encoding
+        raise ValueError(f"not XML ({error})") from None
 
 
 def _mathematics(root: Element) -> Iterator[Element]:

@@ -1,15 +1,15 @@
 """An expression with its image; evenly spaced subsets and held-out splits of a set of them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import numpy as np
 from rich.progress import track
 
-from hmerbench.benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, symbols_of
+from hmerbench.benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, Stroke, symbols_of, traces
 from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import err_console
@@ -63,11 +63,29 @@ def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
     return result
 
 
+def strokes_of(path: Path, ids: Iterable[str]) -> dict[str, list[Stroke]]:
+    """The pen strokes of expressions in a zip of InkML files, by id; those without a file are left out."""
+    store = ZipStore(path, root="")
+    names = {PurePosixPath(name).stem: name for name in store.sizes if name.endswith(".inkml")}
+    return {id_: traces(store.read(names[id_], MAX_INK_BYTES)) for id_ in ids if id_ in names}
+
+
 def evenly(items: Sequence[Item], limit: int | None) -> list[Item]:
     """At most `limit` items, evenly spaced: captions are sorted by length, so the first n would be the easiest."""
     if limit is None or limit >= len(items):
         return list(items)
     return [items[i * len(items) // limit] for i in range(limit)]
+
+
+def at_random(ids: Iterable[str], count: int, seed: int) -> list[str]:
+    """A sample of at most `count`, fixed by the seed; sorted."""
+    every = sorted(ids)
+    return [every[i] for i in sorted(np.random.default_rng(seed).permutation(len(every))[:count].tolist())]
+
+
+def sheet(id_: str) -> str:
+    """The writer's sheet that an expression of CROHME is from: its id without the last number."""
+    return re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", id_)
 
 
 def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
@@ -80,7 +98,7 @@ def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[
     """
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
-        groups.setdefault(re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", sample.id), []).append(sample)
+        groups.setdefault(sheet(sample.id), []).append(sample)
     wanted = share * len(samples)
     sheets = [groups[name] for name in sorted(groups) if len(groups[name]) <= max(1, wanted)]
     if len(sheets) < 10:  # the ids do not tell writers apart, or there are few writers

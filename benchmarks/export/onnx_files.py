@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition import onnx_reader
+from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FAR, calibration
 from hmerbench.models.network import Network
 from hmerbench.models.stepwise import Stepwise, stepwise
 
@@ -99,6 +101,7 @@ def described(network: Stepwise, config: Config) -> dict[str, Any]:
         "max_area": config.data.max_area,
         "grid": config.training.batching.order == "shape",
         "coarse": config.training.batching.coarse,
+        "confidence": {**asdict(calibration()), "far": FAR, "doubtful": DOUBTFUL},
         "search": {
             "rules": RULES[settings.searcher.rpartition(":")[2]],
             "directions": directions,
@@ -115,7 +118,8 @@ def programs(network: Stepwise) -> tuple[Any, Any]:
     """Encoder and step as ONNX models whose images, hypotheses and words may be of any number."""
     image_11HW, size_2 = torch.rand(1, 1, 64, 96), torch.tensor([60, 90])
     encoded, other = (network.encode(image, size_2) for image in (image_11HW, torch.rand(1, 1, 96, 160)))
-    memory, first = encoded[: len(network.memory)], [*encoded[len(network.memory) :]]
+    encoded = [each.contiguous() for each in encoded]  # how a view lies in memory cannot be exported
+    memory, first = encoded[: len(network.memory)], encoded[len(network.memory) :]
     names = [*network.memory, *(name for name, shape in network.state.items() if shape is None)]
     moves: Any = {"image": {2: DYNAMIC, 3: DYNAMIC}, "size": None}
     encoder = _exported(_Encode(network), (image_11HW, size_2), moves, ["image", "size"], names)

@@ -41,6 +41,8 @@ class Hypothesis:
     reverse: float  # the same in the opposite direction; 0 if only one direction is searched
     direction: str
     length: int  # by whose power alpha scores were divided
+    spread: float = 0.0  # standard deviation of the reverse log-probability over the sizes of the image
+    confidence: float = math.nan  # the share of readings with this number that are right
 
     @property
     def latex(self) -> str:
@@ -78,9 +80,7 @@ class Reader:
             raise ValueError(f"{ink.shape[1]} x {ink.shape[0]} px: larger than {self.model['max_area']:,} px")
         decoder = Decoder(self, views(ink, self.model))
         found = SEARCHES[self.model["search"]["rules"]](decoder, self.model)
-        best: dict[tuple[str, ...], Hypothesis] = {}
-        for hypothesis in found:
-            best.setdefault(hypothesis.tokens, hypothesis)
+        best = {hypothesis.tokens: hypothesis for hypothesis in trusted(found, self.model)}
         return ranked(list(best.values())) if self.model["search"]["convertible"] else list(best.values())
 
 
@@ -88,6 +88,33 @@ def ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """The hypotheses, with the first one that is complete LaTeX moved to the front."""
     first = next((h for h in hypotheses if is_complete(h.tokens)), None)
     return hypotheses if first is None else [first, *(h for h in hypotheses if h is not first)]
+
+
+# --------------------------------------------------------------------------------------------------- confidence
+
+
+def trusted(hypotheses: Sequence[Hypothesis], model: dict[str, Any]) -> Iterator[Hypothesis]:
+    """The first hypothesis of each distinct reading, with its confidence: a logistic regression on what the search
+    tells of it, as `confidence.py` of the suite has it."""
+    fitted, alpha, found = model["confidence"], model["search"]["alpha"], dict[tuple[str, ...], list[Hypothesis]]()
+    for hypothesis in hypotheses:
+        found.setdefault(hypothesis.tokens, []).append(hypothesis)
+    single = all(hypothesis.reverse == 0 for hypothesis in hypotheses)
+    logps = {
+        tokens: (h.forward + h.reverse) * h.length**alpha / (2 if h.reverse else 1) for tokens, (h, *_) in found.items()
+    }
+    for tokens, (h, *again) in found.items():
+        rival = max((value for other, value in logps.items() if other != tokens), default=NEVER)
+        evidence = {
+            "logp": logps[tokens],
+            "steps": len(tokens) + 1,
+            "margin": min(logps[tokens] - rival, fitted["far"]),
+            "apart": 0 if single else abs(h.forward - h.reverse) * h.length**alpha,
+            "spread": h.spread,
+            "both": single or any(other.direction != h.direction for other in again),
+        }
+        odds = fitted["intercept"] + sum(weight * evidence[name] for name, weight in fitted["weights"].items())
+        yield replace(h, confidence=1 / (1 + math.exp(-max(-500.0, min(500.0, odds)))))
 
 
 # ------------------------------------------------------------------------------------------------------- images
@@ -159,7 +186,8 @@ class Decoder:
             list[dict[str, Array]](),
             list[dict[str, Array]](),
         )
-        self.outputs, encoded = ([output.name for output in session.get_outputs()] for session in (self.step, encoder))
+        self.outputs = ["logp", *(f"next_{name}" for name in self.model["state"])]
+        encoded = [output.name for output in encoder.get_outputs()]
         for image, size in images:
             feeds = {"image": image[None, None].astype(np.float32) / 255, "size": np.array(size, np.int64)}
             values = dict(zip(encoded, encoder.run(None, feeds), strict=True))
@@ -178,12 +206,12 @@ class Decoder:
 
     def feed(self, words_NT: Array) -> Array:
         """Log-probabilities [N, V] of the next word, given all words, of which the last is new."""
-        total: Any = 0
+        self.each = list[Array]()  # the same at every size
         for memory, state in zip(self.memory, self.state, strict=True):
-            values = dict(zip(self.outputs, self.step.run(None, {"words": words_NT, **memory, **state}), strict=True))
-            total = total + values["logp"]
-            state.update((name, values[f"next_{name}"]) for name in state)
-        return total / len(self.memory)
+            found = self.step.run(self.outputs, {"words": words_NT, **memory, **state})
+            self.each.append(found[0])
+            state.update(zip(state, found[1:], strict=True))
+        return sum(self.each[1:], self.each[0]) / len(self.each)
 
     def keep(self, rows_N: Array) -> None:
         """Go on with hypotheses rows[0], rows[1], …; one may go on more than once."""
@@ -292,25 +320,30 @@ def search(decoder: Decoder, model: dict[str, Any], rule: Any, alpha: float, unf
     return beams
 
 
-def rescore(decoder: Decoder, beams: Sequence[Beam], model: dict[str, Any], alpha: float) -> list[list[float]]:
-    """What the opposite direction gives every complete hypothesis of each beam; common beginnings are read once."""
+def rescore(
+    decoder: Decoder, beams: Sequence[Beam], model: dict[str, Any], alpha: float
+) -> list[list[tuple[float, float]]]:
+    """What the opposite direction gives every complete hypothesis of each beam, and by how much the sizes of the image
+    differ in it; common beginnings are read once."""
     starts = {beam.direction: beam.end for beam in beams}
     sequences = [
         [starts[beam.direction], *words[::-1], model["starts"][beam.direction]]
         for beam in beams
         for _, words in beam.complete
     ]
-    sums, rows = np.zeros(len(sequences)), {(): 0}
+    sums, rows = np.zeros((len(decoder.memory), len(sequences))), {(): 0}
     decoder.begin(1)
     for t in range(max(map(len, sequences), default=1) - 1):
         prefixes = {tuple(words[: t + 1]) for words in sequences if len(words) > t + 1}
         numbered = {prefix: number for number, prefix in enumerate(sorted(prefixes))}
         decoder.keep(np.array([rows[prefix[:-1]] for prefix in numbered], np.int64))
-        logp_NV, rows = decoder.feed(np.array([*numbered], np.int64)), numbered
+        decoder.feed(np.array([*numbered], np.int64))
+        rows = numbered
         for number, words in enumerate(sequences):
             if len(words) > t + 1:
-                sums[number] += logp_NV[rows[tuple(words[: t + 1])], words[t + 1]]
-    scores = iter([float(total) / (len(words) - 1) ** alpha for total, words in zip(sums, sequences, strict=True)])
+                sums[:, number] += [logp_NV[rows[tuple(words[: t + 1])], words[t + 1]] for logp_NV in decoder.each]
+    steps = np.array([len(words) - 1 for words in sequences])
+    scores = zip((sums.mean(0) / steps**alpha).tolist(), sums.std(0).tolist(), strict=True)
     return [[next(scores) for _ in beam.complete] for beam in beams]
 
 
@@ -321,13 +354,13 @@ def joint(decoder: Decoder, model: dict[str, Any], rule: Any = extend, unfinishe
     if len(beams) == 2:
         reverse = rescore(decoder, beams, model, alpha)
     else:
-        reverse = [[0.0] * len(beam.complete) for beam in beams]
+        reverse = [[(0.0, 0.0)] * len(beam.complete) for beam in beams]
     found = []
     for beam, others in zip(beams, reverse, strict=True):
-        for (forward, words), other in zip(beam.complete, others, strict=True):
+        for (forward, words), (other, spread) in zip(beam.complete, others, strict=True):
             ids = words[::-1] if beam.direction == "r2l" else words
             tokens = tuple(model["words"][word + model["offset"]] for word in ids)
-            found.append(Hypothesis(tokens, forward + other, forward, other, beam.direction, len(ids) + 1))
+            found.append(Hypothesis(tokens, forward + other, forward, other, beam.direction, len(ids) + 1, spread))
     return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 

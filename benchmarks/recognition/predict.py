@@ -33,7 +33,7 @@ from hmerbench.models.weights import load_weights
 
 QUIET_SECONDS = 15  # between two lines of progress without a terminal
 GPU_IMAGES, GPU_PIXELS = 64, 6_000_000  # that a GPU reads at once: images, and padded pixels at the largest scale
-SCORES = ("score", "forward", "reverse", "direction")  # of a hypothesis
+SCORES = ("score", "forward", "reverse", "direction", "spread")  # of a hypothesis
 Predictions = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (best tokens, hypotheses, best first)
 
 

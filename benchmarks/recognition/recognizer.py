@@ -10,10 +10,9 @@ On the command line: `hmerbench recognize formula.png`.
 
 import base64
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from itertools import islice
@@ -29,6 +28,7 @@ from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
+from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, Evidence, calibration, evidence
 from hmerbench.benchmarks.recognition.default_weights import default_weights
 from hmerbench.benchmarks.recognition.pictures_given import Given, Picture, is_several, named
 from hmerbench.benchmarks.recognition.predict import SCORES, Reader
@@ -40,10 +40,6 @@ from hmerbench.models.inference.options import Hypothesis
 from hmerbench.models.network import Network
 from hmerbench.models.weights import load_weights
 
-# A result with a lower mean probability per token is reported as doubtful. Chosen with the preset `hour` on patterns
-# and on training images, plain and distorted beyond the training augmentation (test_recognizer.py repeats it on a small
-# scale with the best committed network). It detects images of no expression; most errors are more confident.
-DOUBTFUL = 0.7
 BATCH = 64  # pictures that are prepared before they are read
 
 
@@ -52,7 +48,7 @@ class Candidate(Hypothesis):
     """A hypothesis of the search, whose scores were divided by length ** alpha."""
 
     tokens: tuple[str, ...] = ()  # in reading order
-    alpha: float = 1.0
+    evidence: Evidence = field(default_factory=Evidence)
 
     @property
     def latex(self) -> str:
@@ -69,9 +65,8 @@ class Candidate(Hypothesis):
 
     @property
     def confidence(self) -> float:
-        """Geometric mean of the token probabilities over all directions and image sizes, from 0 to 1."""
-        own = (self.forward + self.reverse) * self.length**self.alpha  # without a language model's share
-        return math.exp(own / (len(self.ids) + 1) / (2 if self.reverse else 1))
+        """The share of readings with this number that are right, from 0 to 1 (confidence.py)."""
+        return calibration()(self.evidence)
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +101,7 @@ class Recognition:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the confidence is so low that the image may not show an expression."""
+        """Whether it is more probably wrong than right; the image may show no expression at all."""
         return self.confidence < DOUBTFUL
 
     def to_dict(self, count: int = 5) -> dict[str, Any]:
@@ -245,10 +240,9 @@ class Recognizer:
 
     def _candidates(self, name: str, hypotheses: Sequence[Hypothesis]) -> tuple[Candidate, ...]:
         best: dict[tuple[int, ...], Candidate] = {}
-        for hypothesis in hypotheses:
+        for hypothesis, found in evidence(hypotheses, self.config.search.alpha):
             tokens = tuple(self.model.vocabulary.decode(hypothesis.ids))
-            candidate = Candidate(**vars(hypothesis), tokens=tokens, alpha=self.config.search.alpha)
-            best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one
+            best[hypothesis.ids] = Candidate(**vars(hypothesis), tokens=tokens, evidence=found)
         if not best:
             longest = self.config.search.max_len
             raise UserError(f"{name}: nothing that ends within {longest} symbols was found; is it one expression?")

@@ -58,22 +58,27 @@ class JointSearch:
             found = self.beam_search(decoders, start_G, SOS + EOS - start_G, options).run()
             leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)
             both = options.direction == "both"
-            reverse_N = rescore(readers, found, leftward_N, options) if both else torch.zeros_like(found.score_N)
+            zeros_N = torch.zeros_like(found.score_N)
+            reverse_N, spread_N = rescore(readers, found, leftward_N, options) if both else (zeros_N, zeros_N)
         results: list[list[Hypothesis]] = [[] for _ in images_b1HW]
         image_N = image_G.repeat_interleave(options.beam_size)
-        columns = (found.tokens_NT, found.length_N, image_N, leftward_N, found.score_N, reverse_N)
-        for tokens, length, image, leftward, forward, reverse, score in zip(
+        columns = (found.tokens_NT, found.length_N, image_N, leftward_N, found.score_N, reverse_N, spread_N)
+        for tokens, length, image, leftward, forward, reverse, spread, score in zip(
             *(column.tolist() for column in (*columns, found.score_N + reverse_N)), strict=True
         ):
             ids = tuple(tokens[:length][::-1] if leftward else tokens[:length])
-            results[image].append(Hypothesis(ids, score, forward, reverse, "r2l" if leftward else "l2r"))
+            direction = "r2l" if leftward else "l2r"
+            results[image].append(Hypothesis(ids, score, forward, reverse, direction, spread=spread))
         for hypotheses in results:
             hypotheses.sort(key=lambda h: h.score, reverse=True)  # stable
         return results
 
 
-def rescore(readers: Sequence[Reader], found: Found, leftward_N: Tensor, options: SearchOptions) -> Tensor:
-    """Log-probability / steps ** alpha [N] of every hypothesis in the direction opposite to its search.
+def rescore(
+    readers: Sequence[Reader], found: Found, leftward_N: Tensor, options: SearchOptions
+) -> tuple[Tensor, Tensor]:
+    """Log-probability / steps ** alpha [N] of every hypothesis in the direction opposite to its search, and the
+    standard deviation [N] of that log-probability, undivided, over the readers.
 
     Hypotheses of one image and similar length are read together, as many as fit: memory grows with the square of their
     words.
@@ -84,7 +89,7 @@ def rescore(readers: Sequence[Reader], found: Found, leftward_N: Tensor, options
     reversed_NT = found.tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
-    reverse_N = torch.zeros_like(found.score_N)
+    reverse_N, spread_N = torch.zeros_like(found.score_N), torch.zeros_like(found.score_N)
     max_words = min(MAX_WORD_CELLS // max(reader.hidden_b11L.shape[-1] for reader in readers), MAX_WORDS)
     index_bn = torch.arange(len(steps_N), device=device).view(-1, b, M).transpose(0, 1).flatten(1)
     index_bn = index_bn.gather(1, found.score_N[index_bn].argsort(dim=1, descending=True))
@@ -94,10 +99,12 @@ def rescore(readers: Sequence[Reader], found: Found, leftward_N: Tensor, options
         while first < len(lengths):
             T = lengths[first]
             rows_R = index_n[first : first + max(1, max_words // T)]
-            logits = (reader.read(image, inputs_NT[rows_R, :T], steps_N[rows_R]) for reader in readers)
-            logp_RTV, outputs_RT = log_probabilities(logits, options), outputs_NT[rows_R, :T]
+            outputs_RT = outputs_NT[rows_R, :T]
             padding_RT = outputs_RT == PAD
-            logp_RT = logp_RTV.gather(-1, outputs_RT[..., None])[..., 0].masked_fill(padding_RT, 0)
+            logits = (reader.read(image, inputs_NT[rows_R, :T], steps_N[rows_R]) for reader in readers)
+            each = [log_probabilities([logits_RTV], options).gather(-1, outputs_RT[..., None]) for logits_RTV in logits]
+            logp_KRT = torch.stack(each)[..., 0].masked_fill(padding_RT, 0)  # K readers
+            logp_RT, spread_N[rows_R] = logp_KRT.mean(0), logp_KRT.sum(2).std(0, correction=0)
             reverse_N[rows_R] = logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
             first += len(rows_R)
-    return reverse_N
+    return reverse_N, spread_N

@@ -1,7 +1,7 @@
 """Options and results of every search."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hmerbench.models.settings import MAX_STEPS
@@ -45,6 +45,7 @@ class Hypothesis:
     reverse: float  # the same in the opposite direction; 0 if only one direction is searched
     direction: Literal["l2r", "r2l"]
     normalized_by: int = 0  # scores were divided by this length ** alpha; 0: the tokens and the end
+    spread: float = field(default=0.0, compare=False)  # of `reverse` over image sizes and networks: nats, not divided
 
     @property
     def length(self) -> int:

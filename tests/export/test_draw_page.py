@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.samples import strokes_of
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.draw import make
+from hmerbench.benchmarks.export.draw.replay import replayed
 from hmerbench.benchmarks.recognition.onnx_reader import at_scale, is_complete
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg.mathml import from_mathml
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.paths import ROOT
@@ -117,6 +121,22 @@ def test_a_drawing_is_read_as_on_the_command_line(page: Any, medium: Recognizer,
     assert f"{round(100 * found.confidence)} %" in said(page) or found.doubtful
 
 
+def test_pen_strokes_of_crohme_are_read_as_on_the_command_line(page: Any, medium: Recognizer, crohme: Path) -> None:
+    """`hmerbench draw --replay` on two short ones."""
+    archive, ink_ = open_archive(crohme), crohme.parent / "inkml/2019.zip"
+    if not ink_.is_file():
+        pytest.skip(f"no pen strokes here: {ink_}")
+    short = sorted(archive.captions("2019"), key=lambda id_: (len(archive.captions("2019")[id_]), id_))[30:32]
+    drawings = strokes_of(ink_, short)
+    images = {id_: archive.image("2019", id_) for id_ in drawings}
+    done = [*replayed(page, medium, drawings, images)]
+    assert [each.id for each in done] == short
+    assert all(each.page == each.command != "" and 0 < each.first <= each.final for each in done)
+    truth = archive.truth_of("2019", short)
+    for key in ("page", "image"):  # the drawing is that of the image
+        assert evaluate({each.id: getattr(each, key) for each in done}, truth, NO_FIELDS).score.exact
+
+
 def test_what_is_shown_with_a_reading(page: Any) -> None:
     draw(page, *X, *TWO)
     assert reading(page) == "x ^ { 2 }"
@@ -191,6 +211,7 @@ def test_a_browser_without_webassembly_is_told(engine: Any, file: Path) -> None:
     page.add_init_script("delete window.WebAssembly")
     page.goto(file.as_uri())
     until(lambda: "no WebAssembly" in said(page))
+    assert not page.locator("#progress").is_visible()
     page.close()
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import re
 import struct
@@ -27,10 +28,11 @@ from hmerbench.benchmarks.data.normalize_image import as_crohme, read_gray
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict, recognizer
+from hmerbench.benchmarks.recognition.confidence import logp
 from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer
 from hmerbench.benchmarks.regression_gate.networks import known_network
 from hmerbench.models.comer import CoMER
-from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
@@ -193,10 +195,9 @@ def test_doubtful_results_are_reported(
     assert program(monkeypatch, "--json", tmp_path / "dots.png", tmp_path / "a.png") == 0
     printed = capsys.readouterr()
     dots, drawn = (json.loads(line) for line in printed.out.splitlines())
-    assert dots["doubtful"] and dots["confidence"] < 0.65
+    assert dots["doubtful"] and dots["confidence"] < 0.2
     assert not drawn["doubtful"] and drawn["latex"] == LATEX and drawn["confidence"] > 0.8
-    steps, alpha = len(LATEX.split()) + 1, Recognizer.load().config.search.alpha
-    assert drawn["confidence"] == pytest.approx(np.exp(drawn["score"] / steps ** (1 - alpha) / 2), abs=1e-4)
+    assert all(other["confidence"] < drawn["confidence"] for other in drawn["nbest"][1:])
     doubt, summary = printed.err.splitlines()
     assert doubt.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and summary.startswith("read 2 of 2 by ")
 
@@ -230,6 +231,7 @@ def test_confidence_does_not_depend_on_the_length_penalty(medium: Recognizer) ->
         best = Recognizer(medium.model, medium.config.changed({"search.alpha": alpha}))(255 - INK).nbest[0]
         assert best.ids == plain.ids and best.score != pytest.approx(plain.score)
         assert best.confidence == pytest.approx(plain.confidence, abs=1e-3)
+        assert best.evidence.per_token == pytest.approx(plain.evidence.per_token, abs=1e-3)
 
 
 @pytest.mark.parametrize("recipe", ["bttr-original", "densewap", "densewap-td", "comer-fusion"])
@@ -239,19 +241,19 @@ def test_confidence_is_the_mean_of_what_each_search_divided(recipe: str, alpha: 
     config = resolve(recipe, "paper", 0)
     model = known_network(config).float()
 
-    def best(alpha: float) -> Candidate:
+    def best(alpha: float) -> tuple[Hypothesis, float]:
         beams = 110 if recipe == "densewap" else 8  # with fewer, nothing ends in time
         found = searcher(model)([view], SearchOptions(beam_size=beams, max_len=12, alpha=alpha))[0]
         chosen = min(found, key=lambda hypothesis: (len(hypothesis.ids), hypothesis.ids))
-        return Candidate(**vars(chosen), alpha=alpha)
+        return chosen, math.exp(logp(chosen, alpha) / (len(chosen.ids) + 1))
 
     view = torch.from_numpy(INK)[None, None] / 255, torch.zeros(1, *INK.shape, dtype=torch.bool)
-    plain, other = best(0.0), best(alpha)
-    assert plain.confidence == pytest.approx(
+    (plain, per_token), (other, its) = best(0.0), best(alpha)
+    assert per_token == pytest.approx(
         np.exp((plain.forward + plain.reverse) / (len(plain.ids) + 1) / (2 if plain.reverse else 1))
     )
     if other.ids == plain.ids:  # CoMER's beam depends on alpha
-        assert other.confidence == pytest.approx(plain.confidence, rel=1e-4)
+        assert its == pytest.approx(per_token, rel=1e-4)
     else:
         assert recipe == "comer-fusion"
 
@@ -461,9 +463,9 @@ def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, monkeypatch, ca
 
 def test_a_low_confidence_is_not_rounded_up_to_the_limit(tmp_path: Path, monkeypatch, capsys) -> None:
     PAPER.save(tmp_path / "a.png")
-    monkeypatch.setattr(Candidate, "confidence", 0.69999)
+    monkeypatch.setattr(Candidate, "confidence", 0.49999)
     assert program(monkeypatch, "--weights", MEDIUM, tmp_path / "a.png") == 0
-    assert "low confidence (69.9 % per token, below 70%)" in capsys.readouterr().err
+    assert "of readings as uncertain as this one, 49.9 % are right" in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------------------------- weights

@@ -189,9 +189,10 @@ function show(found) {
   if (!best) return say("nothing that ends was found; is it one expression?", "failed");
   const took = `${found.seconds.toFixed(2)} s`;
   if (!found.final) say("reading …");
-  else say(found.doubtful ? `doubtful: ${percent(best.confidence)} per symbol; is it one expression?` : `${percent(best.confidence)} per symbol, ${took}`, found.doubtful ? "doubtful" : "");
+  else say(found.doubtful ? `doubtful: ${percent(best.confidence)} likely right; is it one expression?` : `${percent(best.confidence)} likely right, ${took}`, found.doubtful ? "doubtful" : "");
   const canvas = $("ink");
   [canvas.width, canvas.height] = [shownInk.width, shownInk.height];
+  canvas.style.width = `${2 * shownInk.width}px`; // so that attention to single strokes is seen
   canvas.getContext("2d").drawImage(canvasOf(shownInk, [255, 255, 255], [0, 0, 0]), 0, 0);
   [$("heat").width, $("heat").height] = [shownInk.width, shownInk.height];
 }
@@ -244,15 +245,20 @@ $("copy-mathml").addEventListener("click", () => copy(toMathML(best.tokens), "Ma
 
 // ---------------------------------------------------------------------------------------------------- start
 
+function broken(text) {
+  $("progress").hidden = true;
+  say(text, "failed");
+}
+
 function load() {
   if (typeof WebAssembly !== "object" || typeof Worker !== "function" || typeof DecompressionStream !== "function")
-    return say("this browser cannot run the network (no WebAssembly); use a current one", "failed");
+    return broken("this browser cannot run the network (no WebAssembly); use a current one");
   const data = (id) => $(`data-${id}`).textContent.trim();
   worker = new Worker(URL.createObjectURL(new Blob([data("worker")], { type: "text/javascript" })));
-  worker.onerror = () => say("the network in this page is damaged; make the page again", "failed");
+  worker.onerror = () => broken("the network in this page is damaged; make the page again");
   worker.onmessage = ({ data: message }) => {
     if (message.kind === "progress") { $("progress").value = message.share; say(message.what); }
-    if (message.kind === "damaged") { $("progress").hidden = true; say(`the network in this page is damaged (${message.reason}); make the page again`, "failed"); }
+    if (message.kind === "damaged") broken(`the network in this page is damaged (${message.reason}); make the page again`);
     if (message.kind === "ready") { ready = true; $("progress").hidden = true; document.title = "Draw a formula"; readNow(); }
     if (message.id !== number) return;
     if (message.kind === "read") show(message);

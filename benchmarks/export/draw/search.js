@@ -128,22 +128,22 @@ class Decoder {
     })));
   }
 
-  // Log-probabilities of the next word, one row for each list of words; `looked` of the first scale.
+  // Log-probabilities of the next word, one row for each list of words; `each` has those at every scale, `looked` is of
+  // the first.
   async feed(words) {
     await this.check();
     const { ort } = this, length = words[0].length;
     const tensor = new ort.Tensor("int64", BigInt64Array.from(words.flat(), BigInt), [words.length, length]);
-    let total = null;
+    this.each = [];
     for (let i = 0; i < this.used; i++) {
       const state = Object.fromEntries(Object.entries(this.state[i]).map(([name, x]) => [name, new ort.Tensor("float32", x.data, x.dims)]));
       const values = await this.step.run({ words: tensor, ...this.memory[i], ...state });
       if (i === 0) this.looked = values.looked;
-      const logp = values.logp.data;
-      if (total === null) total = Float32Array.from(logp);
-      else logp.forEach((value, at) => { total[at] += value; });
+      this.each.push(values.logp.data);
       this.state[i] = Object.fromEntries(Object.keys(state).map((name) => [name, values["next_" + name]]));
     }
-    const V = total.length / words.length;
+    const total = Float32Array.from(this.each[0]), V = total.length / words.length;
+    for (const logp of this.each.slice(1)) logp.forEach((value, at) => { total[at] += value; });
     return words.map((_, row) => total.subarray(row * V, (row + 1) * V).map((value) => value / this.used));
   }
 }
@@ -213,11 +213,12 @@ async function search(decoder, rule, alpha, unfinished) {
   return beams;
 }
 
-// What the opposite direction gives every complete hypothesis; common beginnings are read once.
+// What the opposite direction gives every complete hypothesis, and by how much the scales differ in it; common
+// beginnings are read once.
 async function rescore(decoder, beams, alpha) {
   const { starts } = decoder.model;
   const sequences = beams.flatMap((beam) => beam.complete.map(({ words }) => [beam.end, ...[...words].reverse(), starts[beam.direction]]));
-  const sums = sequences.map(() => 0);
+  const sums = sequences.map(() => new Array(decoder.used).fill(0));
   let rows = new Map([["", 0]]);
   decoder.begin(1);
   for (let t = 0; t < Math.max(...sequences.map((words) => words.length)) - 1; t++) {
@@ -230,14 +231,41 @@ async function rescore(decoder, beams, alpha) {
       parents.push(rows.get(prefix.slice(0, -1).join()));
     }
     decoder.keep(parents);
-    const logp = await decoder.feed(prefixes);
+    await decoder.feed(prefixes);
     rows = numbered;
+    const V = decoder.each[0].length / prefixes.length;
     sequences.forEach((words, i) => {
-      if (words.length > t + 1) sums[i] += logp[rows.get(words.slice(0, t + 1).join())][words[t + 1]];
+      if (words.length <= t + 1) return;
+      const place = rows.get(words.slice(0, t + 1).join()) * V + words[t + 1];
+      decoder.each.forEach((logp, scale) => { sums[i][scale] += logp[place]; });
     });
   }
-  let at = 0;
-  return beams.map((beam) => beam.complete.map(() => sums[at] / (sequences[at++].length - 1) ** alpha));
+  const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+  const found = sums.map((each, i) => ({
+    other: mean(each) / (sequences[i].length - 1) ** alpha,
+    spread: Math.sqrt(mean(each.map((value) => (value - mean(each)) ** 2))),
+  }));
+  return beams.map((beam) => beam.complete.map(() => found.shift()));
+}
+
+// The distinct readings, each with its confidence: the share of readings with this number that are right, by a
+// logistic regression on what the search tells of it, as in confidence.py.
+function trusted(hypotheses, { confidence: fitted }) {
+  const single = hypotheses.every(({ reverse }) => reverse === 0), found = new Map();
+  for (const h of hypotheses) found.set(h.ids.join(), [...(found.get(h.ids.join()) ?? []), h]);
+  return [...found.values()].map(([h, ...again]) => {
+    const rivals = [...found.values()].filter(([other]) => other !== h).map(([other]) => other.logp);
+    const evidence = {
+      logp: h.logp,
+      steps: h.ids.length + 1,
+      margin: Math.min(h.logp - Math.max(...rivals), fitted.far),
+      apart: single ? 0 : Math.abs(h.forward - h.reverse),
+      spread: h.spread,
+      both: Number(single || again.some((other) => other.direction !== h.direction)),
+    };
+    const odds = Object.entries(fitted.weights).reduce((sum, [name, weight]) => sum + weight * evidence[name], fitted.intercept);
+    return { ...h, confidence: 1 / (1 + Math.exp(-odds)) };
+  });
 }
 
 const RULES = { joint: [extend, Infinity], bttr: [narrow, 1], densewap: [narrow, 0] };
@@ -248,19 +276,23 @@ async function read(decoder, ink) {
   await decoder.encode(ink);
   const beamAlpha = rules === "bttr" ? 0 : alpha;
   const beams = await search(decoder, rule, beamAlpha, unfinished);
-  const reverse = beams.length === 2 ? await rescore(decoder, beams, beamAlpha) : beams.map((beam) => beam.complete.map(() => 0));
+  const reverse = beams.length === 2 ? await rescore(decoder, beams, beamAlpha) : beams.map((beam) => beam.complete.map(() => ({ other: 0, spread: 0 })));
   const found = beams.flatMap((beam, b) => beam.complete.map(({ score, words }, i) => {
     const ids = beam.direction === "r2l" ? [...words].reverse() : words;
-    const by = rules === "bttr" ? Math.max(ids.length, 1) ** alpha : 1, other = reverse[b][i];
-    const own = (score + other) * (rules === "bttr" ? 1 : (ids.length + 1) ** alpha);
+    const by = rules === "bttr" ? Math.max(ids.length, 1) ** alpha : 1, { other, spread } = reverse[b][i];
+    const length = rules === "bttr" ? 1 : (ids.length + 1) ** alpha;
     return {
       ids,
       tokens: ids.map((id) => model.words[id + model.offset]),
       score: (score + other) / by,
-      confidence: Math.exp(own / (ids.length + 1) / (other ? 2 : 1)),
+      direction: beam.direction,
+      forward: score * length,
+      reverse: other * length,
+      logp: ((score + other) * length) / (other ? 2 : 1),
+      spread,
     };
   })).sort((a, b) => b.score - a.score);
-  const distinct = [...new Map([...found].reverse().map((h) => [h.ids.join(), h])).values()].sort((a, b) => b.score - a.score);
+  const distinct = trusted(found, model);
   const first = model.search.convertible ? distinct.find((h) => isComplete(h.tokens)) : distinct[0];
   return first ? [first, ...distinct.filter((h) => h !== first)] : distinct;
 }

@@ -1,7 +1,6 @@
 // The worker of the page: unpacks the runtime and the network, then reads one drawing after the other; a newer one
 // cancels what is being read.
 
-const DOUBTFUL = 0.7;
 let network = null, latest = 0;
 
 const tell = (message) => self.postMessage(message);
@@ -57,7 +56,7 @@ async function recognize({ id, ink }) {
       kind: "read", id, final,
       nbest: found.slice(0, 5).map(({ tokens, confidence }) => ({ tokens, confidence, complete: isComplete(tokens) })),
       seconds: (performance.now() - began) / 1000,
-      doubtful: !found.length || found[0].confidence < DOUBTFUL,
+      doubtful: !found.length || found[0].confidence < network.model.confidence.doubtful,
     });
     const glimpsed = await read(new Decoder(quick(network), check), ink);
     if (glimpsed.length) answer(glimpsed, false);

@@ -18,6 +18,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report.figures import error_figure
 from hmerbench.benchmarks.report.figures import results as plots
+from hmerbench.benchmarks.report.figures.confidence import reliability, risk_coverage
 from hmerbench.benchmarks.report.figures.language import language_curves
 from hmerbench.benchmarks.report.figures.nested import by_depth
 from hmerbench.benchmarks.report.figures.scoreboard import scoreboard
@@ -85,6 +86,8 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
             yield f"errors-{recipe}-{preset}-seed{run.seed}", error_figure.taxonomy(run)
     yield "speed-growth", _of(plots.growth, "make bench measures it", results / "speed/growth.csv")
     yield "exprate-nesting", _of(by_depth, "`hmerbench nested` makes it", results / "nested.csv")
+    for name, plot in (("reliability", reliability), ("risk-coverage", risk_coverage)):
+        yield name, _of(plot, "`hmerbench calibrate` writes it", results / "confidence.csv")
     yield "scoreboard", _of(scoreboard, "make scoreboard", results / "scoreboard.csv")
     curves = results / "language_curves.csv", results / "language.csv"
     yield "language-curves", _of(language_curves, "make tables writes it", *curves)

@@ -1,0 +1,172 @@
+"""`hmerbench export --compare`: what an exported network costs and gains, on a fixed sample of CROHME's test images.
+
+Every image is read in PyTorch and by the numpy reader with the weights in each type, one after the other on one
+thread, so that a busy machine slows all alike. results/exported.csv has a row for each network and way to read,
+results/exported.md says it.
+"""
+
+import csv
+import io
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.samples import Sample, at_random
+from hmerbench.benchmarks.environment import processor
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.export.onnx_files import WEIGHTS, write_onnx
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.recognition.onnx_reader import Reader
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
+from hmerbench.evaluation.scoring.inputs import GroundTruth
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation.scoring.stats import compare_paired
+
+SEED = 11  # of the sample
+TORCH = "PyTorch"
+Row = dict[str, Any]
+Read = Callable[[np.ndarray], str]
+
+
+def bench_export(archive: Archive, runs: Sequence[Path], results: Path, count: int) -> list[Row]:
+    """Measure the runs on `count` images, and write both files; rows of other runs are kept."""
+    path = results / "exported.csv"
+    rows = stored(path)
+    samples, truth = sample_of(archive, count)
+    for folder in runs:
+        new = measured(RunFolder(folder), samples, truth)
+        rows = [row for row in rows if row["network"] != new[0]["network"]] + new
+        text = io.StringIO()
+        table = csv.DictWriter(text, [*new[0]], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        write_atomically(path, text.getvalue())
+        write_atomically(results / "exported.md", page(rows))
+    return rows
+
+
+def stored(path: Path) -> list[Row]:
+    """The rows that were measured before."""
+    return [*read_table(path)] if path.exists() else []
+
+
+def sample_of(archive: Archive, count: int) -> tuple[list[Sample], GroundTruth]:
+    """A fixed sample of all test images, by SPLIT-ID."""
+    every = {f"{split}-{id_}": (split, id_) for split in archive.test_splits for id_ in archive.captions(split)}
+    texts = {split: archive.ground_truth(split) for split in archive.test_splits}
+    samples, graphs, captions = list[Sample](), dict[str, str](), dict[str, list[str]]()
+    for name in at_random(every, count, SEED):
+        split, id_ = every[name]
+        graphs[name], captions[name] = texts[split][id_], archive.captions(split)[id_]
+        samples.append(Sample(name, (*captions[name],), archive.prepared(split, id_).ink))
+    return samples, GroundTruth(graphs, captions)
+
+
+def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> list[Row]:
+    """A row for each way to read."""
+    recognizer = Recognizer.load(run.path)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        ways: dict[str, Read] = {TORCH: lambda ink: best_of(recognizer, ink)}
+        megabytes = {TORCH: run.weights.stat().st_size / 1e6}
+        for weights in WEIGHTS:
+            folder = Path(scratch) / weights
+            write_onnx(recognizer.model, recognizer.config, folder, weights)
+            megabytes[weights] = sum(file.stat().st_size for file in folder.glob("*.onnx")) / 1e6
+            ways[weights] = through(Reader(folder))
+        texts, seconds = {way: dict[str, str]() for way in ways}, dict.fromkeys(ways, 0.0)
+        for read in ways.values():  # the first reading is slower
+            read(samples[0].image)
+        for sample in samples:
+            for way, read in ways.items():
+                began = time.process_time()
+                texts[way][sample.id] = read(sample.image)
+                seconds[way] += time.process_time() - began
+    right = {way: exact(texts[way], truth) for way in ways}
+    wrong = {way: [int(sample.id not in right[way]) for sample in samples] for way in ways}
+    rows, n = list[Row](), len(samples)
+    for way in ways:
+        against = compare_paired(wrong[way], wrong[WEIGHTS[0]])
+        low, high = against.interval
+        rows.append(
+            {
+                "network": f"{run.recipe}/{run.preset}-seed{run.seed}",
+                "way": way if way == TORCH else f"ONNX, {way}",
+                "n": n,
+                "right": len(right[way]),
+                "same_reading": sum(texts[way][s.id] == texts[TORCH][s.id] for s in samples),
+                "lost": against.only_b,
+                "won": against.only_a,
+                "points": round(against.difference, 2),
+                "low": round(low, 2),
+                "high": round(high, 2),
+                "seconds": round(seconds[way] / n, 3),
+                "of_torch": round(seconds[way] / seconds[TORCH], 3),
+                "megabytes": round(megabytes[way], 2),
+                "cpu": processor(),
+            }
+        )
+    return rows
+
+
+def best_of(recognizer: Recognizer, ink: np.ndarray) -> str:
+    """The best reading in PyTorch; empty if nothing was found."""
+    [found] = recognizer.each([ink])
+    return "" if isinstance(found, UserError) else found.latex
+
+
+def through(reader: Reader) -> Read:
+    """The best reading through ONNX; empty if nothing was found."""
+
+    def read(ink: np.ndarray) -> str:
+        found = reader(ink)
+        return found[0].latex if found else ""
+
+    return read
+
+
+def exact(texts: dict[str, str], truth: GroundTruth) -> set[str]:
+    """Those that are read right, by symLG."""
+    return {row.id for row in evaluate(texts, truth, NO_FIELDS).expressions if row.exact}
+
+
+PAGE = """# Exported networks
+
+Written by `hmerbench export --compare` from [exported.csv](exported.csv): the same fixed sample of CROHME's test images
+of 2014, 2016 and 2019, read in PyTorch and through ONNX by [reader.py](../benchmarks/recognition/onnx_reader.py) with
+weights stored in three types, on one thread of a processor ({cpu}). Points: what is won or lost against ONNX with
+float32, by pairs, with a 95 % interval.
+
+{table}
+"""
+
+
+def page(rows: Sequence[Row]) -> str:
+    """results/exported.md."""
+    heads = ["network", "weights", "n", "right", "same reading as PyTorch", "lost, won", "points (95 %)"]
+    lines = [[*heads, "s an image", "of PyTorch's", "MB"]]
+    lines.append(["---"] * len(lines[0]))
+    for row in rows:
+        changed = [
+            f"{row['lost']}, {row['won']}",
+            "{:+.1f} ({:+.1f} to {:+.1f})".format(*numbers(row, "points", "low", "high")),
+        ]
+        [seconds, share, size] = numbers(row, "seconds", "of_torch", "megabytes")
+        line = [*(str(row[key]) for key in ("network", "way", "n", "right", "same_reading"))]
+        line += ["", ""] if row["way"] == TORCH else changed
+        lines.append([*line, f"{seconds:.2f}", f"{share:.0%}", f"{size:.1f}"])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return PAGE.format(cpu=rows[-1]["cpu"], table=table)
+
+
+def numbers(row: Row, *keys: str) -> list[float]:
+    """Some fields of a row."""
+    return [float(row[key]) for key in keys]

@@ -1,0 +1,149 @@
+"""`hmerbench serve --load`: the server under load, with clients that misbehave, and what memory it takes.
+
+The server is a process of its own that reads pictures of generated expressions. Phases follow each other; in the second
+one, slow clients and bad requests come in between. results/serving.md says what was measured.
+"""
+
+import http.client
+import io
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from hmerbench.benchmarks.data.synthetic import drawing, expression
+from hmerbench.benchmarks.environment import cores, processor
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.recognition.server import MAX_BYTES
+
+CLIENTS = 32
+LARGE = (9_000, 11_000)  # px of pictures that are as large as is allowed
+TRICKLE = 0.5  # seconds between two bytes of a slow client
+Answer = tuple[str, float]  # status, seconds
+
+
+@contextmanager
+def serving(options: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """`hmerbench serve` on a free port: its port and the id of its process."""
+    command = [sys.executable, "-m", "hmerbench", "serve", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            if not (found := re.search(r"127\.0\.0\.1:(\d+)/", process.stdout.readline())):
+                raise UserError("the server did not start; `hmerbench serve` says why")
+            yield int(found[1]), process.pid
+        finally:
+            process.terminate()
+
+
+def megabytes(process: int, field: str) -> float:
+    """Memory of a process: VmRSS now, VmHWM at most so far."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(re.findall(rf"{field}:\s+(\d+) kB", status)[0]) / 1000
+
+
+def ask(port: int, body: bytes) -> Answer:
+    """Send a picture; the status of the answer and how long it took."""
+    began = time.monotonic()
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+        connection.request("POST", "/", body)
+        status = str(connection.getresponse().status)
+        connection.close()
+    except OSError:
+        status = "closed"
+    return status, time.monotonic() - began
+
+
+def trickle(port: int, seconds: float) -> str:
+    """A client that sends its picture byte by byte; how it ended."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=seconds) as client:
+            client.sendall(b"POST / HTTP/1.0\r\nContent-Length: 5000\r\n\r\n")
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                client.sendall(b"x")
+                time.sleep(TRICKLE)
+            return "still open"
+    except OSError:
+        return "cut off"
+
+
+def png(image: np.ndarray) -> bytes:
+    """The content of a file."""
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def pictures(count: int) -> list[bytes]:
+    """Generated expressions, black on white."""
+    draws = (np.random.default_rng((7, number)) for number in range(count))
+    return [png(255 - drawing(expression(draw), draw)) for draw in draws]
+
+
+def bench_server(results: Path, requests: int, options: Sequence[str]) -> str:
+    """Measure, and write results/serving.md."""
+    good = pictures(CLIENTS)
+    large = np.full(LARGE, 255, np.uint8)
+    large[4000:4300, 2000:9000] = large[2000:7000, 5000:5300] = 0
+    bad = [b"no picture", good[0][: len(good[0]) // 2], b"", b"x" * (MAX_BYTES + 1)]
+    lines = list[str]()
+
+    def phase(name: str, bodies: Sequence[bytes], meanwhile: Callable[[], object] = lambda: None) -> None:
+        began = time.monotonic()
+        with ThreadPoolExecutor(CLIENTS + 1) as clients:
+            other = clients.submit(meanwhile)
+            answers = [*clients.map(lambda body: ask(port, body), bodies)]
+            other.result()
+        took, statuses = time.monotonic() - began, Counter(status for status, _ in answers)
+        middle, most = np.quantile([seconds for _, seconds in answers], (0.5, 0.95))
+        cells = (name, str(len(bodies)), ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items())),
+                 f"{len(bodies) / took:.1f}", f"{middle:.2f}", f"{most:.2f}",
+                 f"{megabytes(pid, 'VmRSS'):.0f}", f"{megabytes(pid, 'VmHWM'):.0f}")  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+
+    with serving(options) as (port, pid):
+        phase("one picture, once", good[:1])
+        phase(f"{CLIENTS} clients", [good[i % CLIENTS] for i in range(requests)])
+        slow = list[str]()
+
+        def slowly() -> None:
+            with ThreadPoolExecutor(4) as clients:
+                slow.extend(clients.map(lambda _: trickle(port, 40), range(4)))
+
+        mixed = [bad[i % len(bad)] if i % 2 else good[i % CLIENTS] for i in range(requests)]
+        phase(f"{CLIENTS} clients, every other request bad, and 4 slow clients", mixed, slowly)
+        phase(f"pictures of {LARGE[0] * LARGE[1] / 1e6:.0f} million pixels", [png(large)] * 8)
+        phase(f"{CLIENTS} clients again", [good[i % CLIENTS] for i in range(requests)])
+    text = PAGE.format(
+        clients=CLIENTS, options=" ".join(options), table="\n".join(lines), cores=cores(), cpu=processor(),
+        slow=f"{slow.count('cut off')} of {len(slow)}",
+    )  # fmt: skip
+    write_atomically(results / "serving.md", text)
+    return text
+
+
+PAGE = """# The server under load
+
+Written by `hmerbench serve --load`: `hmerbench serve {options}` on {cores} cores of a processor ({cpu}), which other
+programs used, too. {clients} clients send pictures of generated expressions, the next as soon as the last is answered.
+
+| what is sent | requests | answers | a second | median s | 95 % within s | MB now | MB at most |
+|---|---|---|---|---|---|---|---|
+{table}
+
+Bad requests are, in turn, text, half a picture, nothing, and more than is allowed; each is answered with a status and
+one line, or, where more is sent than is allowed, may find its connection closed while it still sends. Slow clients send
+a byte every half second; {slow} were cut off by the server within 40 s.
+"""

@@ -1,0 +1,210 @@
+"""Fitting the confidence of readings, and what is committed of it."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.ink import traces
+from hmerbench.benchmarks.data.normalize_image import decoded
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.performance import calibration
+from hmerbench.benchmarks.performance.calibration import brier, calibrate, cross_validated, fitted, gap, log_loss
+from hmerbench.benchmarks.performance.strange_pictures import KINDS, in_another_pen, nonsense
+from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, FITTED, Evidence
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.inputs import GroundTruth
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+TRUE = {"logp": 1.2, "steps": -0.1, "margin": 0.4, "apart": -0.5, "spread": -0.3, "both": 1.5}
+
+
+def readings(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows whose odds are linear in their evidence."""
+    draw, rows = np.random.default_rng(seed), []
+    for number in range(count):
+        row: dict[str, Any] = {"id": f"w{number // 5}_em_{number}", "set": "heldout", "network": "n", "read": 1}
+        row |= {"logp": -draw.exponential(2), "steps": draw.integers(2, 30), "margin": draw.uniform(-1, 10)}
+        row |= {"apart": draw.exponential(1), "spread": draw.exponential(0.5), "both": float(draw.random() < 0.7)}
+        odds = 0.5 + sum(weight * row[name] for name, weight in TRUE.items())
+        rows.append(row | {"right": int(draw.random() < 1 / (1 + math.exp(-odds))), "per_token": 0.9})
+    return rows
+
+
+def test_a_regression_is_recovered() -> None:
+    model = fitted(readings(20_000), FEATURES)
+    assert model.intercept == pytest.approx(0.5, abs=0.25)
+    assert model.weights == pytest.approx(TRUE, abs=0.12)
+
+
+def test_it_is_the_regression_of_scikit_learn() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    rows = readings(300)
+    inputs = np.array([[row[name] for name in FEATURES] for row in rows], float)
+    mean, deviation = inputs.mean(0), inputs.std(0)
+    theirs = linear.LogisticRegression(C=1 / (calibration.RIDGE * len(rows)), tol=1e-9, max_iter=1000)
+    theirs.fit((inputs - mean) / deviation, [row["right"] for row in rows])
+    expected = dict(zip(FEATURES, theirs.coef_[0] / deviation, strict=True))
+    assert fitted(rows, FEATURES).weights == pytest.approx(expected, abs=1e-4)
+
+
+def test_nothing_is_fitted_where_all_are_right() -> None:
+    with pytest.raises(UserError, match="of 5 held-out readings 5 are right: nothing can be fitted"):
+        fitted([row | {"right": 1} for row in readings(5)])
+
+
+def test_a_row_has_no_part_in_its_own_cross_validation() -> None:
+    rows = readings(400)
+    before = cross_validated(rows, ("logp",))
+    same_sheet = [rows[0] | {"right": 1 - rows[0]["right"]}, *rows[1:]]
+    assert cross_validated(same_sheet, ("logp",))[0] == before[0]
+    assert cross_validated(same_sheet, ("logp",))[-1] != before[-1] or len({*before}) < len(before)
+
+
+def test_measures() -> None:
+    shares, right = np.array([0.9, 0.9, 0.2, 0.2]), np.array([1.0, 0.0, 0.0, 0.0])
+    assert brier(shares, right) == pytest.approx((0.01 + 0.81 + 0.04 + 0.04) / 4)
+    assert log_loss(shares, right) == pytest.approx(-(math.log(0.9) + math.log(0.1) + 2 * math.log(0.8)) / 4)
+    assert gap(shares, right, 2) == pytest.approx((0.4 + 0.2) / 2)
+    assert gap(np.full(10, 0.3), np.array([1.0] * 3 + [0.0] * 7), 1) == pytest.approx(0)
+
+
+# ------------------------------------------------------------------------------------------------------ reading
+
+
+class StandIn:
+    """Reads what it is told."""
+
+    def __init__(self, texts: Sequence[str | UserError]) -> None:
+        self.texts = texts
+
+    def each(self, pictures: Sequence[Any]) -> list[Any]:
+        found = Evidence(logp=-1.0, steps=2)
+        return [
+            text
+            if isinstance(text, UserError)
+            else SimpleNamespace(nbest=[SimpleNamespace(latex=text, evidence=found)])
+            for text in self.texts[: len(pictures)]
+        ]
+
+
+def test_a_row_for_every_picture(tmp_path: Path) -> None:
+    archive = open_archive(tiny_archive(tmp_path))
+    [split, *_] = archive.test_splits
+    (first, tokens), (second, _), (third, _), *_ = archive.captions(split).items()
+    stand_in: Any = StandIn([" ".join(tokens), "x +", UserError("no ink")])
+    pictures = dict.fromkeys((first, second, third))
+    rows = calibration.read(stand_in, "n", split, pictures, archive.truth_of(split, pictures))
+    assert [(row["id"], row["read"], row["right"]) for row in rows] == [(first, 1, 1), (second, 1, 0), (third, 0, 0)]
+    assert rows[0]["logp"] == -1.0 and rows[0]["per_token"] == round(math.exp(-0.5), 4) and "logp" not in rows[2]
+    nothing = calibration.read(stand_in, "n", "no expression", {"a": None}, GroundTruth({}, None))
+    assert [(row["read"], row["right"]) for row in nothing] == [(1, 0)]
+
+
+def test_what_a_trial_held_out_is_taken_as_it_was_read(tmp_path: Path) -> None:
+    archive = open_archive(tiny_archive(tmp_path))
+    _, held = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
+    run = RunFolder(tmp_path / "trial", tiny_config(tmp_path))
+    with pytest.raises(UserError, match="give a run of `trial`"):
+        calibration.heldout(run, archive)
+    (first, *others), lines = held, []
+    for sample in others:
+        nbest = {"tokens": "x", "score": -2.0, "forward": -1.0, "reverse": -1.0, "direction": "l2r"}
+        lines.append({"id": sample.id, "tokens": "x", "nbest": [nbest]})
+    right = " ".join(first.tokens)
+    nbest = [
+        {"tokens": right, "score": -0.2, "forward": -0.1, "reverse": -0.1, "direction": direction, "spread": 0.5}
+        for direction in ("l2r", "r2l")
+    ]
+    lines += [{"id": first.id, "tokens": right, "nbest": nbest}]
+    run.write("predictions/heldout.jsonl", lines[-1:])
+    rows = {row["id"]: row for row in calibration.heldout(run, archive)}
+    assert [*rows] == [sample.id for sample in held]
+    steps = len(first.tokens) + 1
+    assert rows[first.id]["right"] == 1 and rows[first.id]["both"] == 1 and rows[first.id]["spread"] == 0.5
+    assert rows[first.id]["logp"] == pytest.approx(-0.1 * steps**run.settings.search.alpha, abs=1e-3)
+    assert all(rows[sample.id]["read"] == 0 for sample in others)
+    run.write("predictions/heldout.jsonl", lines)  # some as an earlier version wrote them
+    assert {row["spread"] for row in calibration.heldout(run, archive)} == {""}
+
+
+@pytest.mark.parametrize("content", [None, "network,set\nn,heldout\n", "id,set,read,right\na,2014,1,1\n"])
+def test_without_held_out_readings_nothing_is_written(tmp_path: Path, content: str | None) -> None:
+    if content:
+        (tmp_path / "confidence.csv").write_text(content)
+    before = FITTED.read_bytes()
+    with pytest.raises(UserError, match=r"confidence\.csv: (damaged|it has no rows of heldout)"):
+        calibrate(tmp_path, None, None, [], 1)
+    assert FITTED.read_bytes() == before
+
+
+def test_pictures_in_other_pens_show_the_strokes() -> None:
+    strokes = [np.array([(0.0, 0.0), (40.0, 30.0)]), np.array([(40.0, 0.0), (0.0, 30.0)])]
+    for seed in range(3):
+        gray = decoded(in_another_pen(strokes, 84, np.random.default_rng(seed)), "a")
+        assert gray.shape[1] > gray.shape[0] > 60
+        dark = gray < (int(gray.min()) + int(gray.max())) / 2
+        assert 0.005 < dark.mean() < 0.3 and dark[:: len(dark) - 1].mean() < 0.2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nonsense_is_drawn(kind: str) -> None:
+    one, again, other = (nonsense(kind, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert one == again != other
+    assert decoded(one, "a").shape[0] >= 180
+
+
+INKML = b"""<ink xmlns="http://www.w3.org/2003/InkML"><trace id="0">1 2, 3 4</trace><trace id="1"></trace>
+<trace id="2">5 6 7, 8 9 10</trace></ink>"""
+
+
+def test_strokes_of_a_file() -> None:
+    assert [stroke.tolist() for stroke in traces(INKML)] == [[[1, 2], [3, 4]], [[5, 6], [8, 9]]]
+    with pytest.raises(ValueError, match="not XML"):
+        traces(b"<ink>")
+
+
+# ---------------------------------------------------------------------------------------------------- committed
+
+
+def committed() -> list[dict[str, Any]]:
+    return calibration.stored(ROOT / "results/confidence.csv")
+
+
+def test_the_committed_numbers_are_what_the_held_out_readings_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "FITTED", tmp_path / "fitted.json")
+    (tmp_path / "confidence.csv").write_bytes((ROOT / "results/confidence.csv").read_bytes())
+    calibrate(tmp_path, None, None, [], 1)
+    ours, theirs = (json.loads(path.read_text()) for path in (tmp_path / "fitted.json", FITTED))
+    assert ours["fitted"] == theirs["fitted"]
+    assert ours["weights"] == pytest.approx(theirs["weights"], abs=1e-3)
+    for name in ("confidence.csv", "confidence.md"):
+        assert (tmp_path / name).read_text() == (ROOT / "results" / name).read_text()
+
+
+@pytest.mark.parametrize("network", ["medium"])
+def test_confidence_means_what_it_says_on_test_images(network: str) -> None:
+    rows = [row for row in committed() if network in row["network"] and row["set"].isdecimal() and row["read"]]
+    right = np.array([row["right"] for row in rows], float)
+    now, before = (np.array([float(row[key]) for row in rows]) for key in ("confidence", "per_token"))
+    assert len(rows) > 150
+    assert brier(now, right) < brier(before, right) - 0.05 and gap(now, right) < gap(before, right) / 2
+    sure = now >= DOUBTFUL
+    assert right[sure].mean() > 0.7 and right[~sure].mean() < 0.4
+
+
+@pytest.mark.parametrize("network", ["medium"])
+def test_what_shows_no_expression_is_refused_or_doubtful(network: str) -> None:
+    rows = [row for row in committed() if network in row["network"] and row["set"] == calibration.NONSENSE]
+    trusted = [row["id"] for row in rows if row["read"] and float(row["confidence"]) >= DOUBTFUL]
+    assert len(rows) == calibration.EACH * len(KINDS) and not trusted
