@@ -134,9 +134,12 @@ def calibrate(
 ) -> None:
     """Fit the confidence of readings to held-out expressions, and check it; write results/confidence.*."""
     from hmerbench.benchmarks.data.archive import open_archive
+    from hmerbench.benchmarks.files import write_atomically
     from hmerbench.benchmarks.performance.calibration import calibrate
+    from hmerbench.benchmarks.performance.reliability import page
 
     if crohme is None and (heldout or check):
         raise UserError("--heldout and --check read images of CROHME: give the archive with --crohme")
-    for path in calibrate(results, open_archive(crohme) if crohme else None, heldout, check or [], sample):
-        print(path)
+    rows = calibrate(results, open_archive(crohme) if crohme else None, heldout, check or [], sample)
+    write_atomically(results / "confidence.md", page(rows))
+    print(results / "confidence.md")

@@ -16,7 +16,8 @@ from hmerbench.benchmarks.data.normalize_image import decoded
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import calibration
-from hmerbench.benchmarks.performance.calibration import brier, calibrate, cross_validated, fitted, gap, log_loss
+from hmerbench.benchmarks.performance.calibration import calibrate, cross_validated, fitted
+from hmerbench.benchmarks.performance.reliability import brier, gap, log_loss, page
 from hmerbench.benchmarks.performance.strange_pictures import KINDS, in_another_pen, nonsense
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, FITTED, Evidence
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -184,12 +185,12 @@ def test_the_committed_numbers_are_what_the_held_out_readings_give(
 ) -> None:
     monkeypatch.setattr(calibration, "FITTED", tmp_path / "fitted.json")
     (tmp_path / "confidence.csv").write_bytes((ROOT / "results/confidence.csv").read_bytes())
-    calibrate(tmp_path, None, None, [], 1)
+    rows = calibrate(tmp_path, None, None, [], 1)
     ours, theirs = (json.loads(path.read_text()) for path in (tmp_path / "fitted.json", FITTED))
     assert ours["fitted"] == theirs["fitted"]
     assert ours["weights"] == pytest.approx(theirs["weights"], abs=1e-3)
-    for name in ("confidence.csv", "confidence.md"):
-        assert (tmp_path / name).read_text() == (ROOT / "results" / name).read_text()
+    assert (tmp_path / "confidence.csv").read_text() == (ROOT / "results/confidence.csv").read_text()
+    assert page(rows) == (ROOT / "results/confidence.md").read_text()
 
 
 @pytest.mark.parametrize("network", ["medium"])
