@@ -59,7 +59,7 @@ def opened(path: Path, seconds: list[float]) -> Iterator[Any]:
         launched = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"] * (os.geteuid() == 0))
         page = launched.new_page(viewport={"width": 1280, "height": 900})
         began = time.monotonic()
-        page.goto(path.as_uri())
+        page.goto(path.resolve().as_uri())
         until(page, lambda: said(page).startswith("ready"))
         seconds.append(time.monotonic() - began)
         yield page
