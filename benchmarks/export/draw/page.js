@@ -169,7 +169,7 @@ function readNow() {
   worker.postMessage({ kind: "read", id: number, ink: shownInk });
 }
 
-const percent = (share) => `${Math.round(100 * share)} %`;
+const percent = (share) => (share < 0.005 ? "< 1 %" : `${Math.round(100 * share)} %`);
 
 function show(found) {
   best = found?.nbest[0] ?? null;
