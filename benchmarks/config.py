@@ -11,19 +11,19 @@ silent or differs, "ours" a setting of this suite, whose default keeps the autho
 import difflib
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
+from hmerbench.evaluation.datasets import crohme, datasets
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import (
     MAX_STEPS,
@@ -319,17 +319,10 @@ class Config(RunSettings):
     """drawn anew for each training image; `augmentation: null` disables it"""
     training: Training = Training()
     search: Search = Search()
-    select: str = Field(default="2014", json_schema_extra={"pattern": r"^(\d{4}|heldout|last)$"})
+    select: str = Field(default=crohme().primary, pattern=r"^\w[\w.+-]*$")
     """test set whose token-match ExpRate selects the epoch | heldout: part of train | last: none (4.2)"""
     heldout: float = Field(default=0.05, gt=0, lt=0.5)
     """share of train held out by `select: heldout` (ours)"""
-
-    @field_validator("select")
-    @classmethod
-    def _selects(cls, value: str) -> str:
-        if not re.fullmatch(r"\d{4}|heldout|last", value):
-            raise ValueError(f"must be a test set named by its year (2014), heldout or last, not {value[:40]!r}")
-        return value
 
     @model_validator(mode="after")
     def _schedule_can_see(self) -> "Config":
@@ -386,14 +379,18 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     source = f"{recipe_source} with {preset_source}"
     merged = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
     merged["model"] = sized(merged.get("model", {}), source)
-    merged["select"] = select = str(merged.get("select", Config.model_fields["select"].default))  # 2014 is a number
+    merged["select"] = select = str(merged.get("select", Config.model_fields["select"].default))  # a year is a number
+    there = archive.test_splits if archive else ()
+    known = *there, *(split for each in datasets().values() for split in each.tests)
+    if select not in ("heldout", "last", *known):
+        raise UserError(f"{source}: select: must be heldout, last or a test set, not {select[:40]!r}")
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
         if archive.name == "embedded":
             merged["data"] |= dict.fromkeys(NEED_INK, 0)
         if any(merged["data"].get(key) for key in NEED_INK):
             merged["data"]["ink"] = archive.ink_digest
-        if re.fullmatch(r"\d{4}", select) and select not in archive.test_splits:
+        if select not in ("heldout", "last", *there):
             merged["select"] = "heldout"
             if archive.name != "embedded":
                 _tell_heldout(archive.path, select)

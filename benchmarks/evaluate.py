@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.environment import best_device, environment
 from hmerbench.benchmarks.errors import UserError
@@ -59,7 +58,7 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
         raise UserError(f"{results / 'reproduced'}: no run{of} has weights; {fix}")
     runs = [run for run in runs if not recipes or run.recipe in recipes]
     for run in runs:
-        if run.settings.data.digest != archive.digest:
+        if not archive.holds(run.settings.data.digest):
             used = f"{run.path}: it was scored on other data than {archive.path}"
             raise UserError(f"{used}; give all of CROHME, or --weights to read any data")
     splits = select_splits(archive, years)
@@ -143,13 +142,8 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     announce(archive)
     for split in splits:
         archive.ground_truth(split)  # a caption that does not convert is reported now, not after the recognition
-    packed = pack_weights(recognizer.model)
-    apart = results / PLACE if archive.name == "crohme" else workspace(archive, results) / "evaluated"
-    run = RunFolder(apart / _place(recognizer.config, packed), recognizer.config)
-    remember(archive, results)
+    run = apart(recognizer, archive, results)
     with locked(run.path):
-        run.write("config.yaml", recognizer.config.to_yaml())
-        run.write("best.safetensors", packed)
         predict(run, archive, splits)
         scores = score(run, archive, splits)
     data = "CROHME" if archive.name == "crohme" else f"{archive.name} data, not CROHME"
@@ -158,10 +152,19 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     return run.path
 
 
-def _place(config: Config, packed: bytes) -> Path:
-    """Where the results go: other weights and other settings have another digest, whatever their files are called."""
+def apart(recognizer: Recognizer, archive: Archive, results: Path) -> RunFolder:
+    """The folder for what a network reads of an archive that is not their own: other weights and other settings have
+    another digest in its name, whatever their files are called, and so has another archive's folder. It has copies of
+    both, so that `predict` and `score` take it for a run. Raises UserError while another process works there."""
+    remember(archive, results)
+    config, packed = recognizer.config, pack_weights(recognizer.model)
+    folder = results / PLACE if archive.name == "crohme" else workspace(archive, results) / "evaluated"
     digest = hashlib.sha256(packed + config.to_yaml().encode()).hexdigest()[:8]
-    return Path(config.recipe, f"{config.preset}-seed{config.seed}-{digest}")
+    run = RunFolder(folder / config.recipe / f"{config.preset}-seed{config.seed}-{digest}", config)
+    with locked(run.path):
+        run.write("config.yaml", config.to_yaml())
+        run.write("best.safetensors", packed)
+    return run
 
 
 def _row(split: str, score: Score) -> dict[str, str | int]:

@@ -8,14 +8,17 @@ from pathlib import Path
 
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.samples import evenly
+from hmerbench.benchmarks.data.seen import seen
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import zipped
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import csv_text
+from hmerbench.evaluation.datasets import TRAIN
 from hmerbench.evaluation.scoring import analysis
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
+from hmerbench.evaluation.scoring.unseen import Training, read_training, told, unseen
 
 
 def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, Score]:
@@ -59,6 +62,20 @@ def evaluated(run: RunFolder, archive: Archive, split: str, workdir: Path | None
     fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
     truth = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
     return evaluate(run.path / f"predictions/{split}.tsv", GroundTruth(truth, captions), fields, workdir)
+
+
+def unseen_of(run: RunFolder, archive: Archive, split: str, training: str = "") -> str:
+    """The score without the expressions whose captions the run was trained on, as a line. They are those of its own
+    archive, with what it generated from them; of a run that reads other data, those named by `training`."""
+    captions, data = archive.captions(split), run.settings.data
+    if training:
+        trained = read_training(training)
+    elif archive.holds(data.digest):
+        name = archive.caption_md5(TRAIN)[:8] + "+parts" * data.needs_ink
+        trained = Training(seen(archive, data, {tuple(tokens) for tokens in captions.values()}), name)
+    else:
+        raise UserError(f"{archive.path}: not what {run.path} was trained on; name those captions with --training")
+    return told(*unseen(evaluated(run, archive, split), captions, trained))
 
 
 def _errors(result: Evaluation, folder: Path) -> str:

@@ -47,7 +47,7 @@ def to_yaml(keys: Mapping[str, Any]) -> str:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML document. Raises YAMLError, or another ValueError for a date such as 2014-13-01."""
+    """The value of a YAML document. Raises YAMLError, or another ValueError for a date such as 1999-13-01."""
     if len(text) > MAX_YAML:
         raise ValueError(f"longer than {MAX_YAML:,} characters")
     if _PLAIN.fullmatch(text):

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmerbench.evaluation import InputError, csv_text, printable
+from hmerbench.evaluation.datasets import TRAIN
 from hmerbench.evaluation.lgeval import results_folder
-from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, matched, parse_captions, read_text
+from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, matched, parse_captions, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.interval import interval_text
 from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression
 from hmerbench.evaluation.scoring.run_scripts import reasons
 from hmerbench.evaluation.scoring.score import NO_FIELDS, Evaluation, Score, evaluate, left_out, unconverted
+from hmerbench.evaluation.scoring.unseen import read_training, told, unseen
 from hmerbench.evaluation.symlg import PAPER, READINGS, rules
 
 if TYPE_CHECKING:
@@ -37,8 +39,10 @@ def score(
     reading: str = PAPER.reading.name,
     edition: str = PAPER.edition.name,
     neutral: bool = False,
+    training: str | None = None,
 ) -> None:
-    """Score predictions as the CROHME scorer does; several sets one after another."""
+    """Score predictions as the CROHME scorer does; several sets one after another. With `training`, captions (if ""
+    those of the archive's training set), a second line leaves out what has one of them."""
     if len(predictions) != len(truths):
         raise InputError(f"{len(predictions)} --predictions, but {len(truths)} --ground-truth: give one for each")
     if len(predictions) > 1 and (captions or per_expression or workdir or named):
@@ -50,14 +54,30 @@ def score(
         signed = {"set": name, "search": search, "select": select}
         with _path_in_errors(workdir or tempfile.gettempdir()):
             result = evaluate(path, truth, signed, workdir, _captions(captions), chosen, tokenize)
+            second = None if training is None else _unseen(result, truth, _captions(captions), training)
         _print_notes(path, result.notes)
         if as_json:
             print(json.dumps(asdict(result.score)))
+            if second and second[0]:
+                print(json.dumps(asdict(second[0])))
         else:
             _print_score(result.score)
+            if second:
+                print(told(*second))
         if per_expression:
             columns = [field.name for field in fields(Expression)]
             write_csv(per_expression, [asdict(row) for row in result.expressions], columns)
+
+
+def _unseen(
+    result: Evaluation, truth: str, captions: dict[str, list[str]] | None, training: str
+) -> tuple[Score | None, int]:
+    archive, colon, _ = truth.rpartition(":")
+    if not training and not colon:
+        raise InputError(f"{truth}: has no training set; name the captions that were trained on with --training")
+    if (own := captions or read_ground_truth(truth).captions) is None:
+        raise InputError(f"{truth}: has no captions, by which unseen expressions are told; add --captions")
+    return unseen(result, own, read_training(training or f"{archive}:{TRAIN}"))
 
 
 def compare(

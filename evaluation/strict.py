@@ -40,7 +40,7 @@ class Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node. Raises YAMLError with the line for one that is no value, such as 2014-13-01."""
+        """The value of a node. Raises YAMLError with the line for one that is no value, such as 1999-13-01."""
         try:
             return super().construct_object(node, deep)
         except ValueError as error:

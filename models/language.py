@@ -1,4 +1,4 @@
-"""The character-aware language model (Kim et al., AAAI 2016): words are read as characters and predicted as words.
+"""The character-aware language model (Kim et al., AAAI-16): words are read as characters and predicted as words.
 
 A spelled word passes a convolution over its characters and a highway (sec. 2.3, 2.4), the sequence of words two LSTM
 layers (sec. 2.1), and a softmax over all words predicts the next one. Facts of the authors' program that the paper does

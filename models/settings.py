@@ -18,6 +18,8 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
+from hmerbench.models.vocab import CROHME
+
 MAX_STEPS = 500  # rows of the word table, a buffer of the authors' checkpoints
 
 
@@ -268,7 +270,7 @@ def settings_class(network: object) -> type[NetworkSettings] | None:
 
 def without_former(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as stored, without those that are gone and had the same value in every run."""
-    former = {"vocab_size": 113, "mask_padding": False}
+    former = {"vocab_size": len(CROHME), "mask_padding": False}
     return {key: value for key, value in keys.items() if key not in former or value != former[key]}
 
 

@@ -1,4 +1,4 @@
-"""The 113 output classes: three special tokens, then the symbols of dictionary.txt in its order."""
+"""The output classes: three special tokens, then the symbols of dictionary.txt in its order."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ CROHME = (*SPECIAL, *_OLDEST.split())  # of the weights files that list no words
 
 class Vocabulary:
     """Two-way map between LaTeX tokens and class ids: of the given words in their order, special ones included, or of
-    the 113 of CoMER's authors."""
+    CoMER's authors."""
 
     def __init__(self, words: Sequence[str] | None = None) -> None:
         self.words: tuple[str, ...] = tuple(words or (*SPECIAL, *DICTIONARY.read_text(encoding="utf-8").split()))

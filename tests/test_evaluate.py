@@ -1,6 +1,7 @@
 """Any weights on any archive: results apart and named, nothing recognized where the archive cannot be scored."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -129,3 +130,33 @@ def test_weights_that_are_none(tmp_path: Path):
     assert not (tmp_path / "results").exists()  # where the embedded set would be made
     given = ["evaluate", "--weights", str(MEDIUM), "--recipes", "bttr", "--crohme", str(archive)]
     assert isinstance(CliRunner().invoke(app, given).exception, UserError)
+
+
+def test_a_run_reads_another_archive_apart(tmp_path: Path):
+    """What it reads of data that it was not trained on is neither in its folder nor in its archive's; nor is it scored
+    without what was trained on, unless these captions are named. It does not train on them."""
+    archive, results = own_set(tmp_path / "own", one="1 2", two="x"), tmp_path / "results"
+    data = {"name": "foreign", "digest": "ab" * 32}
+    settings = Config.model_validate({"recipe": "mine", "preset": "run", "data": data}).model_copy(
+        update={"model": TINY}
+    )
+    run = RunFolder(results / "local/foreign-abababab/runs/mine/run", settings)
+    run.write("config.yaml", run.settings.to_yaml())
+    run.write("best.safetensors", pack_weights(CoMER(TINY)))
+    before = sorted(run.path.rglob("*"))
+    (tmp_path / "train.txt").write_text("a\tx\n")
+
+    def told(command: str, *options: str) -> str:
+        given = [command, str(run.path), "--crohme", str(archive), "--results", str(results), *options]
+        return CliRunner().invoke(app, given, catch_exceptions=False).stdout
+
+    (place,) = re.findall(r"recognized: (.*)/predictions", told("predict"))
+    assert place.startswith(f"{results}/local/foreign-") and "/evaluated/mine/run-seed7-" in place
+    first, second = told("score", "--training", str(tmp_path / "train.txt")).splitlines()
+    assert first.startswith("ExpRate|set:foreignmine|n:2|") and "|n:1|" in second and "unseen:" in second
+    assert (Path(place) / "scores/mine.json").exists() and before == sorted(run.path.rglob("*"))
+    with pytest.raises(UserError, match=r"not what .* was trained on; name those captions with --training"):
+        told("score", "--unseen")
+    shutil.copytree(archive / "data/mine", archive / "data/train")
+    with pytest.raises(UserError, match="was trained on other data"):
+        told("train")

@@ -14,9 +14,9 @@ from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import read_symbols
 from hmerbench.benchmarks.data.normalize_image import read_gray
+from hmerbench.benchmarks.data.passport import passport
 from hmerbench.benchmarks.data.samples import Sample, with_ink
 from hmerbench.benchmarks.data.store import ZipStore
-from hmerbench.benchmarks.data.verify import verify
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -120,7 +120,7 @@ def test_garbage_is_no_ground_truth(tmp_path: Path, content: str) -> None:
     path = next((archive / "data/2014/symLg").glob("*.lg"))
     path.write_text(content)
     with pytest.raises(UserError, match=rf"data/2014/symLg/{path.name}: .*; restore it") as caught:
-        verify(open_archive(archive))
+        passport(open_archive(archive))
     assert "\n" not in str(caught.value)
 
 

@@ -12,12 +12,31 @@ PANEL = "Data"
 
 
 @app.command(rich_help_panel=PANEL)
-def data(crohme: Crohme = None, results: Results = RESULTS, as_json: AsJson = False) -> None:
-    """Verify an archive and describe its contents."""
-    from hmerbench.benchmarks.data.verify import describe
+def data(
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    as_json: AsJson = False,
+    croissant: Annotated[Path | None, typer.Option(help="write it as Croissant metadata, too (FILE.json)")] = None,
+) -> None:
+    """Verify an archive and show its passport: contents, conventions, and what its splits share."""
+    import json
+
+    from hmerbench.benchmarks.data.croissant import check, write
+    from hmerbench.benchmarks.data.describe import describe
+    from hmerbench.benchmarks.data.passport import passport
+    from hmerbench.benchmarks.printing import err_console
     from hmerbench.benchmarks.runs.workspace import open_data
 
-    describe(open_data(crohme, results, trains=False), as_json)
+    archive = open_data(crohme, results, trains=False)
+    if croissant:
+        check(archive.path, croissant)
+    report = passport(archive)
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        describe(report)
+    if croissant:
+        err_console.print(write(report, archive.path, croissant))
 
 
 @app.command(rich_help_panel=PANEL)
@@ -25,8 +44,10 @@ def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path(
     """Download CROHME (research use only, CC BY-NC-SA 3.0)."""
     from hmerbench.benchmarks.data.archive import open_archive
     from hmerbench.benchmarks.data.download import download
+    from hmerbench.evaluation.datasets import crohme
 
-    archive = open_archive(target if target.exists() else download(target))
+    known = crohme()
+    archive = open_archive(target if target.exists() else download(target, str(known.url), known.git_blob))
     print(f"{archive.path}: {archive.edition}; use it with CROHME={archive.path}")
 
 

@@ -102,7 +102,7 @@ def train(
     if folder and (preset or seed != 7):
         raise UserError(f"{folder}: this run has its own preset and seed; leave out --preset and --seed")
     if folder:
-        run, archive = open_run(folder, crohme, results)
+        run, archive = open_run(folder, crohme, results, trains=True)
         can_train = (run.path / "checkpoint.safetensors").exists() or not run.history
         if run.weights.exists() and not can_train and not force:
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
@@ -286,8 +286,9 @@ def list_(
         print("\n".join([*listing.lines(results), *languages.lines(results)]))
 
 
-def open_run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, Archive]":
-    """The run in `folder` and its data. Raises UserError unless the data match the run's digest."""
+def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = False) -> "tuple[RunFolder, Archive]":
+    """The run in `folder` and its data. Where these are others than it was trained on, it is the copy whose results
+    are kept apart, unless it `trains`: then UserError is raised."""
     from hmerbench.benchmarks.runs.folder import RunFolder
     from hmerbench.benchmarks.runs.workspace import open_data
 
@@ -295,9 +296,19 @@ def open_run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFold
     data = run.settings.data
     if crohme is None and data.name != "embedded":
         raise UserError(f"{folder}: it was trained on {data.name} data; give the archive with --crohme")
-    archive = open_data(crohme, results)
-    if data.digest not in (archive.digest, archive.published_digest):
+    archive = open_data(crohme, results, trains)
+    if archive.holds(data.digest):
+        return run, archive
+    if trains:
         raise UserError(f"{archive.path}: {folder} was trained on other data (their digests differ); give that archive")
+    from hmerbench.benchmarks.evaluate import apart
+    from hmerbench.benchmarks.printing import err_console
+    from hmerbench.benchmarks.recognition.recognizer import Recognizer
+
+    if not run.has_weights:
+        raise UserError(f"{run.weights}: there are no trained weights yet; train this run first")
+    run = apart(Recognizer.load(folder), archive, results)
+    err_console.print(f"{archive.path}: not what {folder} was trained on, so results are kept apart: {run.path}")
     return run, archive
 
 

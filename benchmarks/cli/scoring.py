@@ -56,14 +56,20 @@ def score(
     neutral: Annotated[
         bool, typer.Option("--neutral-limits", help=r"whether \limits is written makes no difference; not official")
     ] = False,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="add a line without the expressions whose captions were trained on")
+    ] = False,
+    training: Annotated[
+        str, typer.Option(help="captions trained on: ARCHIVE.zip:SPLIT or a caption.txt; default: train of the archive")
+    ] = "",
     crohme: Crohme = None,
     years: Years = "",
     results: Results = RESULTS,
 ) -> None:
     """Score predictions in files as the CROHME scorer does, or those of a run for --years, by default all."""
     if folder is not None:
-        _refuse_others(context, {"folder", "crohme", "years", "results"}, "a run folder")
-        return _score_run(folder, crohme, years, results)
+        _refuse_others(context, {"folder", "crohme", "years", "results", "unseen", "training"}, "a run folder")
+        return _score_run(folder, crohme, years, results, training if unseen or training else None)
     if not (predictions and ground_truth):
         raise typer.BadParameter("give --predictions FILE with --ground-truth, or a run folder")
     _refuse_others(context, context.params.keys() - {"folder", "crohme", "years", "results"}, "--predictions")
@@ -71,20 +77,23 @@ def score(
 
     options = {"captions": captions, "per_expression": per_expression, "workdir": workdir, "named": named}
     options |= {"search": search, "select": select, "reading": reading, "edition": edition}
-    options |= {"neutral": neutral}
+    options |= {"neutral": neutral, "training": training if unseen or training else None}
     run(lambda: commands.score(predictions, ground_truth, tokenize=tokenize, as_json=as_json, **options))
 
 
-def _score_run(folder: Path, crohme: Path | None, years: str, results: Path) -> None:
+def _score_run(folder: Path, crohme: Path | None, years: str, results: Path, training: str | None) -> None:
     from hmerbench.benchmarks.runs.workspace import select_splits
-    from hmerbench.benchmarks.score import score
+    from hmerbench.benchmarks.score import score, unseen_of
     from hmerbench.benchmarks.tracking.track import track
 
     run, archive = open_run(folder, crohme, results)
     splits = select_splits(archive, parse_list(years) or run.sets("predictions/*.tsv"))
-    for result in score(run, archive, splits).values():
+    for split, result in score(run, archive, splits).items():
         print(result)
-    track(run.path)
+        if training is not None:
+            print(unseen_of(run, archive, split, training))
+    if run.path == folder:  # what it read of other data is no part of the experiment
+        track(run.path)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -1,8 +1,8 @@
-"""CROHME in the layout published with CoMER: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}.
+"""A data set, in the layout published with CoMER: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}.
 
-The embedded set (synthetic.py) and user-supplied archives in this layout are read by the same code. Images of one's own
-may be pictures of any kind: normalize_image.py prepares them. A test set of one's own needs no symLg: the ground truth
-is then made from its captions.
+Published sets (evaluation/datasets.py), the embedded one (synthetic.py) and one's own are read by the same code. Images
+of one's own may be pictures of any kind: normalize_image.py prepares them. A test set of one's own needs no symLg: the
+ground truth is then made from its captions.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.evaluation import InputError, lines
+from hmerbench.evaluation.datasets import TRAIN, Dataset, datasets, symlg_published
 from hmerbench.evaluation.scoring.inputs import (
     MAX_BYTES,
     MAX_CAPTIONS,
     MAX_FILES,
-    PUBLISHED,
     GroundTruth,
     from_captions,
     parse_captions,
@@ -37,6 +37,7 @@ from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_BYTES = 64 << 20
+WRITERS = "writers.txt"  # of a split that was imported: ids, and who wrote them
 DONE = "prepared.txt"  # of a split that was imported: ids, and what was done to their images
 PREPARED_MARKER = "PREPARED.json"  # in data/: these images are read as they are
 MAX_NAMED = 10  # unknown symbols or images, in an error
@@ -46,12 +47,10 @@ _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
 _IMAGE = "|".join(ending[1:] for ending in ENDINGS)
 _CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.(?i:{_IMAGE})|symLg/[^/]+\.lg)|PREPARED\.json")
 
-EDITION = "CROHME as published with CoMER"
-CONTENT = "1063a1f4a89c8d8e01995ff573779de110583a55f09e54a09f3724a16a1b1bba"  # its digest: captions, images and symLG
-
 
 class Archive:
-    """A validated archive. Captions are kept in memory; images and symLG are read on demand.
+    """A data set at hand: its name, digest, vocabulary, splits, samples and ground truth. Captions are kept in memory;
+    images and symLG are read on demand.
 
     Raises UserError, on opening or on reading, for anything that violates the layout.
     """
@@ -60,15 +59,15 @@ class Archive:
         self.path = store.path
         self._store = store
         splits = {match[1] for name in store.sizes if (match := _SPLIT.fullmatch(name))}
-        if trains and "train" not in splits:
+        if trains and TRAIN not in splits:
             raise UserError(
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
                 "fetch CROHME with `make crohme`, or leave the archive out to use the embedded set"
             )
         if not splits:
             raise UserError(f"{self.path}: no data/NAME/caption.txt in it; put the captions of a test set there")
-        self.test_splits: tuple[str, ...] = tuple(sorted(splits - {"train"}))
-        self.splits: tuple[str, ...] = (*sorted(splits & {"train"}), *self.test_splits)
+        self.test_splits: tuple[str, ...] = tuple(sorted(splits - {TRAIN}))
+        self.splits: tuple[str, ...] = (*sorted(splits & {TRAIN}), *self.test_splits)
         self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_CAPTIONS) for split in self.splits}
         self.unreadable: dict[str, list[str]] = {}  # of splits that were read: which of their images cannot be, and why
         self._captions = {split: self._parse_captions(split) for split in self.splits}
@@ -111,7 +110,7 @@ class Archive:
                 raise UserError(
                     f"{self.path}: no ground truth data/{name} for its caption; add it, or drop the caption"
                 )
-        if split != "train" and not scored and self.caption_md5(split) != PUBLISHED.get(split):
+        if not scored and self._makes_ground_truth(split):
             self.ground_truth(split)  # now: to correct a caption after the training makes it another run
 
     @cached_property
@@ -140,7 +139,7 @@ class Archive:
     @property
     def words(self) -> set[str]:
         """The words of its training set."""
-        return {word for tokens in self._captions.get("train", {}).values() for word in tokens}
+        return {word for tokens in self._captions.get(TRAIN, {}).values() for word in tokens}
 
     @cached_property
     def other_words(self) -> Counter[str]:
@@ -180,16 +179,26 @@ class Archive:
     @cached_property
     def _done(self) -> dict[tuple[str, str], tuple[str, ...]]:
         """What `import-data` did to images, by split and id."""
-        files = {split: f"{split}/{DONE}" for split in self.splits if f"{split}/{DONE}" in self._store.sizes}
-        texts = {
-            split: self._store.read(name, MAX_CAPTIONS).decode("utf-8", "replace") for split, name in files.items()
+        return {
+            (split, id_): tuple(done.split("; "))
+            for split in self.splits
+            for id_, done in self._column(split, DONE).items()
         }
-        told = ((split, line.partition("\t")) for split, text in texts.items() for line in lines(text))
-        return {(split, id_): tuple(done.split("; ")) for split, (id_, _, done) in told}
+
+    def writers(self, split: str) -> dict[str, str]:
+        """Writers by id, as far as `import-data` found any."""
+        return self._column(split, WRITERS)
+
+    def _column(self, split: str, file: str) -> dict[str, str]:
+        """What a file of `ID<TAB>words` lines says of a split's images; empty without."""
+        if (name := f"{split}/{file}") not in self._store.sizes:
+            return {}
+        text = self._store.read(name, MAX_CAPTIONS).decode("utf-8", "replace")
+        return dict(line.split("\t", 1) for line in lines(text) if "\t" in line)
 
     def _published(self, split: str) -> bool:
-        """Whether a split is one of CROHME's, all of them as published; there may be others beside them."""
-        return split in PUBLISHED and self.published_digest == CONTENT
+        """Whether a split is of a published set that is all here, as published; there may be other splits beside it."""
+        return any(known.digests and split in splits for known, splits in self.editions.values())
 
     def samples(self, split: str, max_area: int = AUTHORS_MAX_PIXELS) -> list[Sample]:
         """All samples in the order of caption.txt; images are decoded anew at every call (train: 0.32 GB).
@@ -215,6 +224,10 @@ class Archive:
             err_console.print(f"{told}, and are left out: {named(faults)}", markup=False)
         return samples
 
+    def _makes_ground_truth(self, split: str) -> bool:
+        """Whether captions may be the ground truth: of a test set, unless it was published with symLG."""
+        return split != TRAIN and not symlg_published(split, self.caption_md5(split))
+
     def has_ground_truth(self, split: str) -> bool:
         """Whether a split has any symLG file."""
         return any(name.startswith(f"{split}/symLg/") for name in self._store.sizes)
@@ -225,8 +238,7 @@ class Archive:
         Made from the captions where a test set has none, unless it is one of CROHME's. Raises UserError for a caption
         that does not convert.
         """
-        made = split != "train" and not self.has_ground_truth(split)
-        if made and self.caption_md5(split) != PUBLISHED.get(split):
+        if not self.has_ground_truth(split) and self._makes_ground_truth(split):
             try:
                 return dict(from_captions(self.captions(split), f"{self.path}: data/{split}/caption.txt"))
             except InputError as error:
@@ -250,14 +262,42 @@ class Archive:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over name, size and CRC-32 of captions, images and symLG: equal for zip and folder."""
-        return _digest(self._store, sorted(filter(_CONTENT.fullmatch, self._store.sizes)))
+        return self._digest()
+
+    def _digest(self, folders: set[str] | None = None) -> str:
+        names = sorted(filter(_CONTENT.fullmatch, self._store.sizes))
+        return _digest(self._store, [name for name in names if not folders or name.split("/")[0] in folders])
 
     @cached_property
-    def published_digest(self) -> str:
-        """The digest without test sets that CROHME does not have: networks trained without these can read them."""
-        kept = {*PUBLISHED, PREPARED_MARKER}
-        names = (name for name in self._store.sizes if _CONTENT.fullmatch(name) and name.split("/")[0] in kept)
-        return _digest(self._store, sorted(names))
+    def editions(self) -> dict[str, tuple[Dataset, list[str]]]:
+        """The published sets that are here whole, with their splits, by the digest of these splits alone: what was
+        trained on them can read this archive, whatever test sets are beside them."""
+        found = {}
+        for known in datasets().values():
+            for digest, splits in known.editions.items():
+                if not {*splits} <= {*self.splits} or any(self._other_captions(split, known) for split in splits):
+                    continue  # before a digest, which reads a folder's every file
+                here = self.digest if {*splits} == {*self.splits} else self._digest({*splits, PREPARED_MARKER})
+                if digest in (here, ""):
+                    found[here] = known, splits
+        return found
+
+    @property
+    def like(self) -> Dataset | None:
+        """The published set that has test sets of the same names."""
+        return next((known for known in datasets().values() if {*known.tests} & {*self.splits}), None)
+
+    def as_published(self, split: str) -> bool | None:
+        """Whether a split has the captions of that set; None if it has no such split."""
+        like = self.like
+        return not self._other_captions(split, like) if like and split in like.splits else None
+
+    def holds(self, digest: str) -> bool:
+        """Whether data of this digest are here, alone or beside other test sets."""
+        return digest in (self.digest, *self.editions)
+
+    def _other_captions(self, split: str, known: Dataset) -> bool:
+        return self.caption_md5(split) != known.splits[split].captions
 
     @cached_property
     def mark(self) -> dict | None:
@@ -271,35 +311,42 @@ class Archive:
             raise UserError(f"{self.path}: its {EMBEDDED_MARKER} is damaged; delete the archive to remake it") from None
 
     @cached_property
+    def dataset(self) -> Dataset | None:
+        """The published set that this archive is, with no other split; None for any other."""
+        whole = (known for known, splits in self.editions.values() if {*splits} == {*self.splits})
+        return next(whole, None)
+
+    @cached_property
     def name(self) -> str:
-        """ "crohme" (all content exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
-        captions = {split: self.caption_md5(split) for split in self.splits}
-        if captions == PUBLISHED and self.digest == CONTENT:  # in this order: a digest reads a folder's every file
-            return "crohme"
-        return "embedded" if self.mark else "foreign"
+        """That of a published set ("crohme": all content exactly as published), "embedded" or "foreign"."""
+        return self.dataset.name if self.dataset else "embedded" if self.mark else "foreign"
 
     @cached_property
     def edition(self) -> str:
-        """One-line description: the known edition, or how the archive differs from CROHME."""
+        """One-line description: the known edition, or how the archive differs from a published set."""
         counts = "/".join(f"{len(self.captions(split)):,}" for split in self.splits)
-        if self.name == "crohme":
-            return f"{EDITION} ({counts})"
+        if self.dataset:
+            return f"{self.dataset.title} ({counts})"
         if self.mark:
             return f"embedded synthetic set, generator {self.mark['generator']}, seed {self.mark['seed']} ({counts})"
-        if not PUBLISHED.keys() - {"train"} & {*self.splits}:
+        if (like := self.like) is None:
             return f"your own data ({', '.join(f'{split} {len(self._captions[split]):,}' for split in self.splits)})"
-        differences = [f"{split} is missing" for split in PUBLISHED if split not in self.splits]
-        differences += [f"{split} is not in {EDITION}" for split in self.splits if split not in PUBLISHED]
-        known = [split for split in self.splits if split in PUBLISHED]
-        differences += [f"{split} has other captions" for split in known if self.caption_md5(split) != PUBLISHED[split]]
+        differences = [f"{split} is missing" for split in like.splits if split not in self.splits]
+        differences += [f"{split} is not in {like.title}" for split in self.splits if split not in like.splits]
+        differences += [f"{split} has other captions" for split in self.splits if self.as_published(split) is False]
         differences = differences or ["captions as published, but other images or symLG"]
         return f"foreign archive ({counts}): {'; '.join(differences)}"
+
+    @property
+    def has_ink(self) -> bool:
+        """Whether there are pen strokes of the training set."""
+        return ink_beside(self.path).is_file()
 
     @cached_property
     def ink(self) -> ZipStore:
         """InkML files of the training set, .../ID.inkml: the file inkml/train.zip next to the archive."""
         path = ink_beside(self.path)
-        if not path.is_file():
+        if not self.has_ink:
             raise UserError(
                 f"{path}: no such archive; put the InkML files of CROHME's training set there, "
                 "or set data.sub_expressions, data.exchanged and data.substitution to 0 to train on the images alone"

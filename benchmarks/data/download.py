@@ -1,4 +1,4 @@
-"""Download a file with curl, which resumes, and verify it: CoMER's data.zip, from its authors, or weights."""
+"""Download a file with curl, which resumes, and verify it: a published set, from its authors, or weights."""
 
 import hashlib
 import os
@@ -8,10 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hmerbench.benchmarks.errors import UserError
-
-URL = "https://github.com/Green-Wood/CoMER/raw/master/data.zip"
-# The file's git blob id, SHA-1 of "blob SIZE\0" + content: the only checksum that is published.
-GIT_BLOB = "4f6b9856f8d9a26b885fe05a64546e2ff89ba253"
 
 MAX_BYTES = 1 << 30  # CROHME is 30 MB
 CURL = ("curl", "--fail", "--location", "--retry", "2", "--connect-timeout", "30", "--speed-time", "60")
@@ -23,7 +19,7 @@ def git_blob(path: Path) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def download(target: Path, url: str = URL, digest: str = GIT_BLOB, digest_of: Callable[[Path], str] = git_blob) -> Path:
+def download(target: Path, url: str, digest: str, digest_of: Callable[[Path], str] = git_blob) -> Path:
     """Download `url` to `target`, which is replaced atomically, and return it.
 
     An incomplete download is kept in TARGET.part, from which the next call resumes. Raises UserError if curl fails, and

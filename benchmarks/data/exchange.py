@@ -1,6 +1,6 @@
 r"""Exchange: new training expressions, in which a part of one stands in the same role in another.
 
-CROHME's 8,834 training expressions are only 4,832 formulas, and few have scripts inside scripts. Here an argument or a
+CROHME's training expressions are only 4,832 formulas, and few have scripts inside scripts. Here an argument or a
 script of one expression is replaced by what stands in that role in another, drawn with its own strokes at the size of
 the old one. The rest makes room as a writer would have: what follows on the line moves, fraction bars and roots grow.
 The choice depends on the training expressions alone, not on the training seed.

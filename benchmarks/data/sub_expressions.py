@@ -2,7 +2,7 @@ r"""Sub-expressions: additional, shorter training expressions, cut out of the pe
 
 A well-formed part of one line of an expression (`x ^ { 2 } + 1` of `\frac { x ^ { 2 } + 1 } { y }`) becomes a training
 expression of its own. Its strokes are rendered at the size at which CROHME's images show an expression, as if nothing
-else had been written (Le, Indurkhya and Nakagawa, Pattern Recognition Letters 128, 2019: "decomposition"). The cuts
+else had been written (Le, Indurkhya and Nakagawa, Pattern Recognition Letters 128: "decomposition"). The cuts
 depend on the expression alone, neither on the training seed nor on the other expressions.
 """
 
@@ -33,20 +33,27 @@ def sub_expressions(samples: Sequence[Sample], count: int) -> list[Sample]:
 
     Those of one sample take turns in training.
     """
-    cut = []
+    made = []
     for sample in samples:
-        if not sample.ink or not (spans := parts(sample.tokens)):
+        if not sample.ink or not (spans := cut(sample.id, sample.tokens, count)):
             continue
-        draw, symbols = np.random.default_rng((GENERATOR, zlib.crc32(sample.id.encode()))), sample.ink.symbols
-        lengths = np.array([stop - start for start, stop in spans])
-        chosen = draw.choice(len(spans), min(count, len(spans)), replace=False, p=lengths / lengths.sum())
+        symbols = sample.ink.symbols
         max_scale = MAX_ENLARGEMENT * SYMBOL_HEIGHT / _mean_height(symbols.values())
-        for number, (start, stop) in enumerate(spans[index] for index in chosen):
+        for number, (start, stop) in enumerate(spans):
             part = {place - start: symbol for place, symbol in symbols.items() if start <= place < stop}
             canvas = Canvas.of(part.values(), min(max_scale, SYMBOL_HEIGHT / _mean_height(part.values())))
             name, image = f"{sample.id}-{start}-{stop}", canvas.draw(part.values())
-            cut.append(Sample(name, sample.tokens[start:stop], image, Ink(part, canvas), number, len(chosen)))
-    return cut
+            made.append(Sample(name, sample.tokens[start:stop], image, Ink(part, canvas), number, len(spans)))
+    return made
+
+
+def cut(id_: str, tokens: Sequence[str], count: int) -> list[Span]:
+    """The spans of at most `count` parts of an expression, drawn by its id alone."""
+    if not (spans := parts(tokens)):
+        return []
+    draw, lengths = np.random.default_rng((GENERATOR, zlib.crc32(id_.encode()))), np.diff(spans)[:, 0]
+    chosen = draw.choice(len(spans), min(count, len(spans)), replace=False, p=lengths / lengths.sum())
+    return [spans[index] for index in chosen]
 
 
 def _mean_height(symbols: Iterable[Symbol]) -> float:

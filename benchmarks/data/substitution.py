@@ -1,6 +1,6 @@
 r"""Symbol substitution: in every epoch, some symbols of a training expression are replaced by others' handwriting.
 
-CROHME's 8,834 training expressions are only 4,832 formulas, which a network memorizes and then reads without looking;
+CROHME's training expressions are only 4,832 formulas, which a network memorizes and then reads without looking;
 of a test set's formulas it knows 2 in 100. Here a letter becomes another letter, a digit another digit, and any other
 symbol the same symbol by another writer. The strokes come from the training set itself, have similar proportions and
 are fitted into the box of the symbol they replace: image and caption keep their sizes.

@@ -8,7 +8,7 @@ import pandas as pd
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.language_models.run import LanguageRun
 
-# Kim et al. 2016, tables 3 and 7: model and test perplexity on the Penn Treebank. Nothing here was run by this project
+# Kim et al. (AAAI-16), tables 3 and 7: model and test perplexity on the Penn Treebank. Nothing here was run here.
 REPORTED = {
     "lm-char-small": ("LSTM-Char-Small", 92.3),
     "lm-char-large": ("LSTM-Char-Large", 78.9),
@@ -30,7 +30,7 @@ TITLES = {
     "language_ports": f"What a port's mistakes cost: validation perplexity after {EPOCHS} epochs of LSTM-Char-Small",
 }
 NOTE = (
-    "Reported: Kim et al., AAAI 2016, tables 3 and 7. Reproduced: the last epoch's weights on all 82,430 test words as "
+    "Reported: Kim et al., AAAI-16, tables 3 and 7. Reproduced: the last epoch's weights on all 82,430 test words as "
     "one sequence, in float32; with several seeds the mean, and `sd` their standard deviation. Minutes are those of a "
     "run's training and validation, on the hardware named, which other work shared. The authors say of their "
     "program (github.com/yoonkim/lstm-char-cnn) that it should give about 96 and 93 on validation and test set for "

@@ -35,6 +35,7 @@ from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.plain_search import plain_search
@@ -45,6 +46,7 @@ from hmerbench.models.settings import CoMERSettings
 from hmerbench.models.vocab import EOS, SOS, Vocabulary
 from hmerbench.models.weights import load_weights
 
+SPLIT = crohme().primary  # the test set of CROHME that is searched
 QUIET = 0.5  # load average above which a warning is printed
 TURN = 2.0  # s, minimum duration of one measurement
 STATUS = Path("/proc/self/status")  # Linux: contains the process's peak memory
@@ -238,31 +240,31 @@ def resident(name: str, sizes: Sizes, side: int) -> float:
 
 
 def crohme_search(crohme: Path, sizes: Sizes) -> Timing:
-    """Seconds to search CROHME 2014 with random weights. These never predict an end token, so each batch takes as many
-    steps as its longest reference, end token included; trained weights drop finished images earlier."""
+    """Seconds to search `SPLIT` with random weights. These never predict an end token, so a batch takes as many steps
+    as its longest reference, end token included; trained weights drop finished images earlier."""
     archive = open_archive(crohme)
     config = resolve("comer-fusion", "paper", 7, archive)
     model, began, images = network(sizes), time.perf_counter(), 0
     with torch.autocast("cpu", torch.bfloat16):
         read = searcher(model)
-    for part in evaluation_batches(archive.samples("2014"), config, config.search.batch_size):
+    for part in evaluation_batches(archive.samples(SPLIT), config, config.search.batch_size):
         options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
         images += len(read([(part.images.float() / 255, part.mask)], options))
     took = time.perf_counter() - began
-    return Timing(benchmark="crohme2014_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
+    return Timing(benchmark=f"crohme{SPLIT}_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
 
 
 def crohme_changed_by_bf16(crohme: Path, results: Path) -> Timing:
-    """Number of CROHME 2014 predictions of the committed `medium` run of Fusion that differ in bf16 and float32."""
+    """Number of predictions for `SPLIT` by the committed `medium` run of Fusion that differ in bf16 and float32."""
     archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/medium-seed7")
     config = run.settings
-    model, samples = load_weights(run.weights, config.model).eval(), archive.samples("2014")
+    model, samples = load_weights(run.weights, config.model).eval(), archive.samples(SPLIT)
     plain, fast = (
-        recognize(model, config.changed({"search.bf16": bf16}), samples, torch.device("cpu"), f"2014, bf16: {bf16}")
+        recognize(model, config.changed({"search.bf16": bf16}), samples, torch.device("cpu"), f"{SPLIT}, bf16: {bf16}")
         for bf16 in (False, True)
     )
     changed = float(sum(plain[id_][0] != fast[id_][0] for id_ in plain))
-    return Timing(benchmark="crohme2014_changed_by_bf16", fast=changed, unit=f"of {len(samples)} predictions")
+    return Timing(benchmark=f"crohme{SPLIT}_changed_by_bf16", fast=changed, unit=f"of {len(samples)} predictions")
 
 
 def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
@@ -281,20 +283,20 @@ def bench(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
 ) -> list[Timing]:
     """Measure and save the benchmarks whose names contain an element of `only` (default: all); other rows are kept.
-    Two benchmarks need `crohme`, an archive with CROHME 2014, those of bf16 a unit for it. Raises UserError for unknown
+    Two benchmarks need `crohme`, an archive with `SPLIT`, those of bf16 a unit for it. Raises UserError for unknown
     names."""
     sizes, folder = sizes or Sizes(), results / "speed"
     jobs: dict[str, Callable[[], Timing]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
     if STATUS.exists():
         jobs |= {f"peak_memory_{name}": partial(peak, name, sizes, repeats) for name in PEAKS}
     if crohme is not None:
-        jobs["crohme2014_beam10_reference_lengths_bf16"] = partial(crohme_search, crohme, sizes)
-        jobs["crohme2014_changed_by_bf16"] = partial(crohme_changed_by_bf16, crohme, results)
+        jobs[f"crohme{SPLIT}_beam10_reference_lengths_bf16"] = partial(crohme_search, crohme, sizes)
+        jobs[f"crohme{SPLIT}_changed_by_bf16"] = partial(crohme_changed_by_bf16, crohme, results)
     if bf16_unit("cpu") is None:  # nothing computes in bf16 here, as it would be emulated
         jobs = {name: job for name, job in jobs.items() if not name.endswith("bf16")}
     names = [*jobs, "growth"]
     if unknown := [part for part in only if not any(part in name for name in names)]:
-        hint = "" if crohme else "; crohme2014_* need --crohme"
+        hint = "" if crohme else f"; crohme{SPLIT}_* need --crohme"
         hint += "" if bf16_unit("cpu") else "; those in bf16 need a processor with a unit for it"
         raise UserError(
             f"--only {unknown[0]}: no benchmark has this name; choose from {', '.join(names)} or parts{hint}"

@@ -14,7 +14,7 @@ from hmerbench.benchmarks.regression_gate.values import Values
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import View, searcher
 from hmerbench.models.network import Network, build
-from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 # for a network that wants formulas
 NESTED = r"\frac { x ^ { 2 } } { \sqrt { y _ { i } } } + \sum _ { n = 1 } ^ { k } z"
@@ -34,7 +34,8 @@ def network_values() -> Values:
         with torch.no_grad():
             logits, _ = model.predict(*view, targets)
             loss = model(*view, targets)
-        for beams in (3, 110):  # nearly every word for a search that drops what has no end in time
+        # nearly every word for a search that drops what has no end in time
+        for beams in (3, len(Vocabulary()) - len(SPECIAL)):
             nbest = searcher(model)([view], SearchOptions(beam_size=beams, max_len=12, direction=direction))
             if all(nbest):
                 break
@@ -67,7 +68,7 @@ def _random_sample(seed: int) -> Sample:
     """A random label with an image of random blocks: unlike typeset images, these do not depend on fonts."""
     draw = np.random.default_rng(seed)
     blocks = draw.integers(0, 2, (3 + seed, 6 - seed), dtype=np.uint8) * np.uint8(255)
-    tokens = tuple(Vocabulary().decode(draw.integers(3, 113, 5 + seed).tolist()))
+    tokens = tuple(Vocabulary().decode(draw.integers(len(SPECIAL), len(Vocabulary()), 5 + seed).tolist()))
     return Sample(f"random_{seed}", tokens, np.kron(blocks, np.ones((12, 14), np.uint8)))
 
 

@@ -18,7 +18,7 @@ from scipy import stats
 from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report import presets
-from hmerbench.benchmarks.report.paper import ORDER, REPORTED, model_name, reference
+from hmerbench.benchmarks.report.paper import ORDER, REPORTED, YEAR, model_name, pooled, reference
 from hmerbench.benchmarks.report.scored_runs import POOLED, Rows, ScoredRun, grouped, rows_of
 from hmerbench.benchmarks.report.steps import LEVEL, MIN_SEEDS, Step, correct, measure, printed_p
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -43,9 +43,9 @@ brackets. `medium-single` reads with the weights of `medium`. With one seed, the
 leaves out how much trainings differ. No preset here is the authors' recipe
 ([what differs](TABLES.md#the-recipes-beside-the-papers)), and *supported* says nothing of where an effect comes from.
 
-Differences are in points of ExpRate over the 3,332 images of the three years, with the 95 % interval over seeds and
+Differences are in points of ExpRate over the {:,} images of the three years, with the 95 % interval over seeds and
 writers (with one seed, over writers), **bold** where p < 0.05. p is corrected (Holm) over the claims of a family, which
-have the same letter, at all presets that count. Reported differences are of 2014 and one seed.
+have the same letter, at all presets that count. Reported differences are of {} and one seed.
 """
 VERDICTS = ("supported", "not supported", "contradicted", "open")
 CASES = {"coverage": "a", "order": "b", "lengths": "c", "bttr": "d"}
@@ -54,7 +54,7 @@ POWER = 0.8
 
 def claims(results: Path) -> str:
     """The document."""
-    expressions = sum(reference()["test_sets"].values())
+    expressions = pooled()
     scored = any(run.scores for run in RunFolder.under(results / "reproduced"))
     (groups,) = grouped([results / "reproduced"], results, POOLED) if scored else ([],)
     groups = [runs for runs in groups if len(runs[0].ids) == expressions]
@@ -74,7 +74,8 @@ def claims(results: Path) -> str:
         *_language(results / "language.csv"),
     ]
     text = pd.DataFrame(table).fillna("").to_markdown(index=False, disable_numparse=True)
-    return f"{HEAD}\n{_short(table, rows, own)}\n{RULES}\n{text}\n\n{_power(rows, own)}"
+    rules = RULES.format(expressions, YEAR)
+    return f"{HEAD}\n{_short(table, rows, own)}\n{rules}\n{text}\n\n{_power(rows, own)}"
 
 
 def _short(table: Sequence[Mapping[str, str]], rows: Mapping[str, Rows], own: set[str]) -> str:
@@ -136,7 +137,7 @@ def _parts(claim: Mapping[str, Any], rows: Rows) -> list[list[str]]:
 
 
 def reported(claim: Mapping[str, Any]) -> float | None:
-    """The paper's difference on CROHME 2014: of Table 1, or of Fig. 3 for some lengths; None if it prints none."""
+    """The paper's difference on `YEAR`: of Table 1, or of Fig. 3 for some lengths; None if it prints none."""
     if not {"above", "to_tokens"} & claim.keys():
         rates = REPORTED
         return rates[claim["to"]] - rates[claim["from"]] if {claim["to"], claim["from"]} <= rates.keys() else None
@@ -193,10 +194,10 @@ def _level(table: Path) -> list[dict[str, str]]:
     if not table.exists():
         return []
     found = {row["year"]: row for row in read_table(table) if row["system"] == "comer" and row["missing"]}
-    told = [reference()["table2"][year]["CoMER"][0] for year in reference()["test_sets"]]
+    years, told = ", ".join(reference()["table2"]), [models["CoMER"][0] for models in reference()["table2"].values()]
     counted_again = [f"{100 * int(found[year]['exact']) / int(found[year]['n']):.2f}" for year in found]
     words = f"the released network's predictions, counted again: {', '.join(counted_again)}; not trained here"
-    line = {"claim": "CoMER reads so many % of 2014, 2016, 2019 (Table 2)", "family": "–", "verdict": "**open**"}
+    line = {"claim": f"CoMER reads so many % of {years} (Table 2)", "family": "–", "verdict": "**open**"}
     return [line | {"reported": ", ".join(f"{rate:.2f}" for rate in told), "elsewhere": words}]
 
 
@@ -232,7 +233,7 @@ def _power(rows: Mapping[str, Rows], own: set[str]) -> str:
         lines.append(
             f"| `{preset}` | {math.sqrt(spread.variance):.2f} | {blocks:.1f} | {math.sqrt(pooled):.2f} | {apart:.1f} |"
         )
-    _, sd = reference()["seed_spread"]["2014"]
+    _, sd = reference()["seed_spread"][YEAR]
     limit = NormalDist().inv_cdf(0.975) * math.sqrt(2) * sd
     spreads = ", ".join(f"{each:.2f} on {year}" for year, (_, each) in reference()["seed_spread"].items())
     steps = [
@@ -257,7 +258,7 @@ the writers come on top.
 {table}
 
 The paper's rows are one seed each. The one published spread of CoMER's seeds (token matches of five seeds, reported by
-the ICAL project: standard deviations of {spreads}) lets two runs of 2014 differ by up to {limit:.1f} points in 95
+the ICAL project: standard deviations of {spreads}) lets two runs of {YEAR} differ by up to {limit:.1f} points in 95
 of 100 cases. That covers these steps of Table 1: {", ".join(steps)}.
 """
 

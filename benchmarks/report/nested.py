@@ -7,7 +7,7 @@ was read of N3, by `evaluate --years N3`, is in results/nested/.
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +19,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.lengths import nesting
 from hmerbench.evaluation.scoring.sampling import Images, rate
 from hmerbench.evaluation.symlg import Unconverted, formula_in
 
@@ -27,15 +28,6 @@ NEW = "N3"  # the set of other images
 REPORTED = {"PosFormer": ("60.59", "38.82", "34.08"), "CoMER": ("–", "–", "about 24")}  # token match on N1, N2, N3 in %
 DEEPEST = 3  # depths from here on are counted together
 Place = tuple[str, str]  # test set and id of an expression of CROHME
-
-
-def nesting(tokens: Iterable[str]) -> int:
-    """How deep the structures of a caption are nested: 0 for `a + b`, 1 for `x ^ { 2 }`, 2 for `x ^ { a _ { 1 } }`."""
-    depth = deepest = 0
-    for token in tokens:
-        depth += {"{": 1, "}": -1}.get(token, 0)
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def taken_from(mne: Archive, crohme: Archive) -> dict[str, list[Place]]:

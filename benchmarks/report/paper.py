@@ -5,12 +5,21 @@ from importlib import resources
 from typing import Any
 
 from hmerbench.benchmarks.yaml_files import parse_yaml
+from hmerbench.evaluation.datasets import crohme
 
 
 @cache
 def reference() -> dict[str, Any]:
     """The content of reference.yaml."""
     return parse_yaml(resources.files("hmerbench.benchmarks.report").joinpath("reference.yaml").read_text("utf-8"))
+
+
+YEAR = crohme().primary  # the test set of Table 1 and Fig. 3
+
+
+def pooled() -> int:
+    """The number of expressions of the test sets that the paper reports, together."""
+    return crohme().n(*reference()["table2"])
 
 
 def model_name(recipe: str) -> str:
@@ -21,6 +30,6 @@ def model_name(recipe: str) -> str:
 
 # recipes of the paper's Table 1, worst first
 ORDER: tuple[str, ...] = tuple(recipe for recipe, names in reference()["recipes"].items() if "table1" in names)
-REPORTED: dict[str, float] = {  # recipe -> the paper's ExpRate on CROHME 2014, in percent
+REPORTED: dict[str, float] = {  # recipe -> the paper's ExpRate on `YEAR`, in percent
     recipe: row["exprate"] for recipe in ORDER for row in reference()["table1"] if row["model"] == model_name(recipe)
 }

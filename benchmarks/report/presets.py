@@ -7,8 +7,7 @@ from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.runs.folder import RunFolder
-
-TRAINING_EXPRESSIONS = 8834  # of CROHME
+from hmerbench.evaluation.datasets import TRAIN, crohme
 
 
 def settings_digest(run: RunFolder) -> str:
@@ -54,7 +53,7 @@ def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str,
     """A row of the table of presets: network, images, training data and reading scales, and the cost and number of
     seeds per row of `runs`."""
     data, runs = config.data, list(runs)
-    expressions = f"{data.limit or TRAINING_EXPRESSIONS:,}"
+    expressions = f"{data.limit or crohme().n(TRAIN):,}"
     if data.max_tokens < AUTHORS_MAX_TOKENS:
         expressions += f" of at most {data.max_tokens} tokens"
     read_at, others = ", ".join(f"{scale:g}" for scale in config.search.scales), len(config.search.together.runs)

@@ -41,7 +41,7 @@ class Step:
     seeds: int  # in common
     p_alone: float
     p: float = 1.0
-    reported: float | None = None  # on CROHME 2014
+    reported: float | None = None  # in Table 1
     verdict: str = "too few seeds"  # significant | opposite | not significant | too few seeds
 
     @property

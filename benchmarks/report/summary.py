@@ -21,12 +21,13 @@ from hmerbench.benchmarks.report import presets, trials
 from hmerbench.benchmarks.report.claims import claims as claims_of_papers
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, Row, compare
 from hmerbench.benchmarks.report.ladder import ladder
-from hmerbench.benchmarks.report.paper import ORDER, model_name, reference
+from hmerbench.benchmarks.report.paper import ORDER, YEAR, model_name, pooled
 from hmerbench.benchmarks.report.provenance import provenance
 from hmerbench.benchmarks.report.scored_runs import POOLED
 from hmerbench.benchmarks.report.steps import LEVEL, Step, printed_p
 from hmerbench.benchmarks.report.tables import RIGHT, ceilings, committed, interval, rows
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.datasets import crohme
 
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 TEMPLATE = Path(__file__).with_name("templates") / "TABLES.md"
@@ -77,15 +78,15 @@ class Summary:
     """The committed runs in short: what is costly to find out is found out once."""
 
     def __init__(self, results: Path):
-        self.results, self.expressions = results, sum(reference()["test_sets"].values())
+        self.results, self.expressions = results, pooled()
         self.scored = [run for run in RunFolder.under(results / "reproduced") if run.scores]
 
     @cached_property
     def by_column(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of Table 1 on all of 2014, by source or preset."""
+        """The rows of Table 1 on all of `YEAR`, by source or preset."""
         found: dict[str, list[dict[str, Any]]] = {}
         for row in committed(self.results)["table1"].to_dict("records"):
-            if row["dataset"] == "2014":  # not a part of it
+            if row["dataset"] == YEAR:  # not a part of it
                 found.setdefault(row["source"] if row["source"] == "reported" else row["preset"], []).append(row)
         return found
 
@@ -132,7 +133,7 @@ class Summary:
         content |= self._presets(names) | self._differences(names)
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
         template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-        return template.render(images=reference()["test_sets"]["2014"], **content)
+        return template.render(images=crohme().n(YEAR), **content)
 
     def _presets(self, names: Sequence[str]) -> dict[str, str]:
         """The presets of the runs, beside the authors' settings, and what recipes are at the ladder's."""
@@ -153,7 +154,7 @@ class Summary:
     def limits(self) -> str:
         """Official and neutral counts of every row of runs, by year, and last those of a perfect reader of the
         captions."""
-        years, table = reference()["test_sets"], dict[tuple[str, str, str], dict[str, str]]()
+        years, table = crohme().tests, dict[tuple[str, str, str], dict[str, str]]()
         of_runs = [row for row in rows("reproduced", self.results / "reproduced") if row["dataset"] in years]
         for row in sorted(of_runs, key=lambda row: ([*ORDER, row["recipe"]].index(row["recipe"]), row["recipe"])):
             cells = table.setdefault((model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"])), {})
@@ -172,7 +173,7 @@ class Summary:
         whole = {each.preset: each for each in self.compared if each.steps and each.steps[0].images == self.expressions}
         shown = [whole[preset] for preset in names if preset in whole]
         steps = [step for each in shown for step in each.every_step]
-        columns = {"reported, 2014": {s.name: "" if s.reported is None else f"{s.reported:+.2f}" for s in steps}}
+        columns = {f"reported, {YEAR}": {s.name: "" if s.reported is None else f"{s.reported:+.2f}" for s in steps}}
         columns |= {each.preset: {step.name: _difference(step) for step in each.every_step} for each in shown}
         seeded = [each for each in shown if any(step.tested for step in each.every_step)]
         return {

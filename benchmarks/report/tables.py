@@ -19,10 +19,11 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import latex_tables as latex
 from hmerbench.benchmarks.report import presets
-from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.report.paper import YEAR, reference
 from hmerbench.benchmarks.report.sampled import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.evaluation.datasets import TRAIN, crohme
 from hmerbench.evaluation.scoring.interval import printed_interval
 from hmerbench.evaluation.scoring.metrics import TABULATED
 from hmerbench.evaluation.scoring.score import Score
@@ -49,10 +50,10 @@ NOTE = r"""
 | `ceiling`, `neutral_ceiling` | the same counts of a perfect reader of the captions |
 | `ci_low`, `ci_high`, `ci_over` | the 95 % interval of `exprate`, and what it is over: writers, and seeds where there are several. One over writers alone leaves out how much trainings differ; one over images also that a writer wrote several: of reported rows (Wilson's), and where ids name fewer than ten writers or nothing differs between them |
 | `seeds`, `sd` | how many trainings, and the standard deviation of their `exprate` |
-| `added` | to the archive's 8,834 training expressions: parts cut out of them, parts exchanged between them, and at each visit a share of the symbols that allow it redrawn in other hands, letters and digits as others |
+| `added` | to the archive's __TRAIN__ training expressions: parts cut out of them, parts exchanged between them, and at each visit a share of the symbols that allow it redrawn in other hands, letters and digits as others |
 
 Hardware, versions and revisions: [PROVENANCE.md](PROVENANCE.md).
-""".strip()  # noqa: E501
+""".strip().replace("__TRAIN__", f"{crohme().n(TRAIN):,}")  # noqa: E501
 
 Record = dict[str, Any]  # by column
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
@@ -107,8 +108,8 @@ def short(table: pd.DataFrame) -> pd.DataFrame:
 def _ablation(runs: list[Record]) -> list[Record]:
     """The paper's Table 1, and the runs on its year but those of systems that it does not have."""
     systems = {recipe for recipe, names in reference()["recipes"].items() if "table1" not in names}
-    reported = [{"dataset": "2014", **row} for row in reference()["table1"]]
-    return reported + [row for row in runs if row["split"] == "2014" and row["recipe"] not in systems]
+    reported = [{"dataset": YEAR, **row} for row in reference()["table1"]]
+    return reported + [row for row in runs if row["split"] == YEAR and row["recipe"] not in systems]
 
 
 def _systems(runs: list[Record]) -> list[Record]:
@@ -129,8 +130,8 @@ class Table(NamedTuple):
 
 
 TABLES = {  # by the name of its files
-    "table1": Table("ablation on CROHME 2014", _ablation, latex.FLAGS),
-    "table2": Table("CROHME 2014, 2016, 2019", _systems),
+    "table1": Table(f"ablation on CROHME {YEAR}", _ablation, latex.FLAGS),
+    "table2": Table(f"CROHME {', '.join(reference()['table2'])}", _systems),
 }
 
 
@@ -146,7 +147,7 @@ def _paper_tables(runs: list[Record], results: Path) -> Tables:
         built[name] = table.rows(runs)
         for row in built[name]:
             if "source" not in row:
-                row |= {"source": "reported", "n": reference()["test_sets"][row["dataset"]]}
+                row |= {"source": "reported", "n": crohme().n(row["dataset"])}
             row |= {RIGHT[name]: best[row["dataset"]][name] for name in RIGHT if row["dataset"] in best}
     return {name: _frame(rows, name) for name, rows in built.items()}
 
@@ -213,7 +214,7 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
     """CROHME's year or the name of other data, and how much of it was scored if not all."""
     data = run.read_data
     label = split if data == "crohme" else data if split == "test" else f"{data} {split}"
-    partial = run.settings.search.limit == n != reference()["test_sets"].get(split)
+    partial = run.settings.search.limit == n and (split not in crohme().tests or n != crohme().n(split))
     return f"{label} [{n} evenly spaced]" if partial else label
 
 

@@ -31,7 +31,7 @@ def workspace(archive: Archive, results: Path) -> Path:
 
 def remember(archive: Archive, results: Path) -> None:
     """Record where data of one's own is, so that the report finds it."""
-    if archive.name == "foreign":
+    if archive.name not in ("crohme", "embedded"):
         write_atomically(results / "local" / LAST, f"{archive.path.absolute()}\n")
 
 

@@ -28,11 +28,11 @@ from mlflow.entities import (
 )
 from mlflow.exceptions import MlflowException
 
-from hmerbench.benchmarks.data.download import URL
 from hmerbench.benchmarks.runs.folder import Run as FolderOfRun
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tracking.tree import NOTE
 from hmerbench.benchmarks.yaml_files import flat
+from hmerbench.evaluation.datasets import datasets
 from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.score import Score
 
@@ -138,8 +138,8 @@ def split_digest(run: RunFolder, split: str) -> str:
 
 def _source(run: RunFolder) -> tuple[str, str]:
     """Where the data came from, as MLflow's type of source and its JSON: an address, or the program that made them."""
-    if run.data == "crohme":
-        return "http", json.dumps({"url": URL})
+    if known := datasets().get(run.data):
+        return "http", json.dumps({"url": str(known.url)})
     tags = {"archive": run.data, "digest": run.settings.data.digest}
     if run.data == "embedded":
         return "code", json.dumps({"tags": tags | {"mlflow.source.name": "hmerbench data"}})

@@ -20,7 +20,7 @@ NOTE = "mlflow.note.content"
 MEMBER = "rates."  # begins the tags of a row's node: a run's id, with its rates as JSON
 RATE = "/exprate"  # ends the names of the metrics that are averaged
 
-Rates = dict[str, float]  # by metric, such as 2014/exprate
+Rates = dict[str, float]  # by metric, such as SET/exprate
 
 
 class Tree:

@@ -119,7 +119,7 @@ def _heading(study: optuna.Study, problem: Problem, best: FrozenTrial, default: 
         f"training data of '{problem.base.data.name}'; no test set was looked at. "
         f"Run it: hmerbench reproduce --recipes THIS_FILE --preset {problem.preset}"
     )
-    return textwrap.fill(text, 110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False) + "\n"
+    return textwrap.fill(text, 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False) + "\n"
 
 
 def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive) -> None:

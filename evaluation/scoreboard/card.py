@@ -18,15 +18,15 @@ from pydantic import (
 )
 
 from hmerbench.evaluation import InputError, readable
+from hmerbench.evaluation.datasets import Line, crohme
 from hmerbench.evaluation.scoring.inputs import read_text
 from hmerbench.evaluation.strict import yaml_of
 
 CARDS = Path(__file__).resolve().parent  # behind the link in hmerbench/
 ROOT = CARDS.parents[1]  # of the repository: predictions of our own runs are committed there
-YEARS = ("2014", "2016", "2019")
+YEARS = crohme().tests
 
-Year = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(YEARS)})$")]
-Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", strip_whitespace=True)]
+Year = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(map(re.escape, YEARS))})$")]
 SYSTEM = re.compile(r"[a-z0-9][a-z0-9.-]*")
 SYSTEM_RULE = "it may have only lower-case letters, digits, dots and hyphens, and must begin with a letter or digit"
 

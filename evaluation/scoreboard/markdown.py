@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterable, Sequence
 
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoreboard.board import LENGTHS, OFF, RULES, TOGETHER, Board, Row
 from hmerbench.evaluation.scoreboard.card import YEARS, System
 from hmerbench.evaluation.scoring.lengths import BUCKETS
@@ -22,12 +23,12 @@ Counts under each rule are in [scoreboard.csv](scoreboard.csv), rows for program
 
 | column | means |
 | --- | --- |
-| 2014 to together | ExpRate in percent (95 % interval over writers, which leaves out other trainings) |
+| {year} to together | ExpRate in percent (95 % interval over writers, which leaves out other trainings) |
 | rank | among systems that were trained on the same kind of data |
 | against CoMER | points above its authors' released network (95 % interval), p of this pair alone, over writers |
 | group | two systems with a letter in common are not told apart (all pairs of a kind, over writers, Holm, 5 %) |
 
-The signature leaves out how each system searches and how its epoch was selected: CoMER's was the best on 2014
+The signature leaves out how each system searches and how its epoch was selected: CoMER's was the best on {year}
 ([all of them](#how-each-was-made)). Of our runs, the first seed of each finished row of `large` is listed, and CoMER
 (Fusion) with `medium`."""
 
@@ -37,8 +38,8 @@ outside of it ([PROVENANCE.md](PROVENANCE.md)); *reported*: no predictions are p
 
 LIMITS = r"""
 How many are right, officially, and if it makes no difference whether `\limits` is written (signature `limits:neutral`).
-The truth of 2014 has `Sub` and `Sup` at operators such as `\sum` where the captions have `\limits`, those of 2016 and
-2019 have `Below` and `Above`, so the official count hangs on what a system's training captions wrote.
+The truth of {} has `Sub` and `Sup` at operators such as `\sum` where the captions have `\limits`, those of {}
+have `Below` and `Above`, so the official count hangs on what a system's training captions wrote.
 """.strip()
 
 REPORTED = (
@@ -54,12 +55,16 @@ def markdown(board: Board) -> str:
     """The text of results/scoreboard.md."""
     signature = next(iter(board.signatures.values()))
     common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:", "tok:")))
-    parts = ["# Scoreboard", INTRO.format(signature=common)]
+    parts = ["# Scoreboard", INTRO.format(signature=common, year=crohme().primary)]
     for kind, title in KINDS.items():
         if systems := [system for system in board.systems if system.card.training == kind and system.card.files]:
             parts += [f"## {title}", _ranking(board, systems)]
     parts += ["## How each was made", MADE, _made(board)]
-    parts += ["## Limits", LIMITS, _limits(board)]
+    parts += [
+        "## Limits",
+        LIMITS.format(*map(crohme().whose_limits, ("Sub and Sup", "Below and Above"))),
+        _limits(board),
+    ]
     parts += ["## Reported beside recounted", REPORTED, _claims(board)]
     parts += ["## Under other rules", "Correct expressions, by the reading (pandoc) and the edition.", _rules(board)]
     parts += ["## By length", BY_LENGTH, _lengths(board)]

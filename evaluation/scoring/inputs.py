@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from hmerbench.evaluation import InputError, lines, readable
+from hmerbench.evaluation.datasets import symlg_published
 from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.lgeval.results_folder import unconverted
 from hmerbench.evaluation.scoring import prediction_lists, wrappers
@@ -16,13 +17,6 @@ from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file, tok
 from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, write
 
-# md5 of each caption.txt of CROHME as CoMER's authors distribute it; its symLG differs from the captions' for a few
-PUBLISHED = {
-    "train": "29413dd943b6877ebd831508693370b3",
-    "2014": "f31fa77d6d8ee8f803ac9e2d472963a3",
-    "2016": "7a8b840ec5b2117cac2546da137a1439",
-    "2019": "e41d0146e150effeb8348a8feb4db2a2",
-}
 MAX_FILES = 200_000
 MAX_BYTES = 4 << 20  # of one file of an expression; the largest symLG of CROHME has 30 kB
 MAX_CAPTIONS = 64 << 20  # of a caption.txt: 100,000 expressions of 600 bytes
@@ -89,6 +83,32 @@ def read_ground_truth(spec: str) -> GroundTruth:
     if Path(spec).is_dir():
         graphs = _unique(_folder(Path(spec), ".lg"), spec, ".lg files")
         return GroundTruth(graphs | {key: write(UNREADABLE, key) for key in unconverted(spec)}, None)
+    text, graphs = _read_split(spec)
+    split = spec.rpartition(":")[2]
+    captions = parse_captions(text, f"{spec} caption.txt")
+    md5 = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+    if graphs is None and symlg_published(split, md5):
+        raise InputError(f"{spec}: has no symLg/ID.lg; add CROHME's")
+    symlg = _unique(from_captions(captions, f"{spec} caption.txt") if graphs is None else graphs, spec, ".lg files")
+    for ids, fault, fix in (
+        (captions.keys() - symlg, "symLG", "add their .lg, or drop their captions"),
+        (symlg.keys() - captions, "caption", "add their lines to caption.txt, or drop their .lg"),
+    ):
+        if ids:
+            named = ", ".join(sorted(ids)[:3])
+            raise InputError(f"{spec}: expressions without a {fault}: {len(ids)} ({named}); {fix}")
+    return GroundTruth(symlg, captions, made=graphs is None)
+
+
+def read_captions(spec: str) -> tuple[str, str]:
+    """The text of the captions of `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a caption.txt, and its name for messages."""
+    if Path(spec).is_file():
+        return read_text(Path(spec), MAX_CAPTIONS), spec
+    return _read_split(spec)[0], f"{spec} caption.txt"
+
+
+def _read_split(spec: str) -> tuple[str, Iterator[tuple[str, str]] | None]:
+    """The captions of `ARCHIVE.zip:SPLIT` or `FOLDER:SPLIT`, and the id and symLG of every expression, if any."""
     name, _, split = spec.rpartition(":")
     path = Path(name)
     if not name or not split or "/" in split:
@@ -104,19 +124,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
         text, graphs = _archive_split(path, split)
     else:
         raise InputError(f"{path}: there is no such archive or folder of ground truth")
-    captions = parse_captions(text, f"{spec} caption.txt")
-    md5 = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-    if graphs is None and md5 == PUBLISHED.get(split):
-        raise InputError(f"{spec}: has no symLg/ID.lg; add CROHME's")
-    symlg = _unique(from_captions(captions, f"{spec} caption.txt") if graphs is None else graphs, spec, ".lg files")
-    for ids, fault, fix in (
-        (captions.keys() - symlg, "symLG", "add their .lg, or drop their captions"),
-        (symlg.keys() - captions, "caption", "add their lines to caption.txt, or drop their .lg"),
-    ):
-        if ids:
-            named = ", ".join(sorted(ids)[:3])
-            raise InputError(f"{spec}: expressions without a {fault}: {len(ids)} ({named}); {fix}")
-    return GroundTruth(symlg, captions, made=graphs is None)
+    return text, graphs
 
 
 def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[str, str]]:

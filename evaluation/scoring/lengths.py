@@ -1,5 +1,6 @@
-"""The length buckets of the paper's Fig. 3: by the number of tokens in the true caption."""
+"""The length buckets of the paper's Fig. 3, by the number of tokens in the true caption, and its depth of nesting."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hmerbench.evaluation.scoring.interval import percent
@@ -20,6 +21,15 @@ class Bucket:
 def bucket(tokens: int) -> str:
     """The bucket of a caption with this many tokens."""
     return BUCKETS[min(max(tokens - 1, 0) // 10, 5)]
+
+
+def nesting(tokens: Iterable[str]) -> int:
+    """How deep the structures of a caption are nested: 0 for `a + b`, 1 for `x ^ { 2 }`, 2 for `x ^ { a _ { 1 } }`."""
+    depth = deepest = 0
+    for token in tokens:
+        depth += {"{": 1, "}": -1}.get(token, 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def by_bucket(lengths: dict[str, int], exact: dict[str, bool]) -> list[Bucket]:

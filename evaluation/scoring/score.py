@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -168,7 +168,7 @@ def evaluate(
         notes += _around(wrong, truth.captions)
     known = own_scripts() and not rules.neutral
     neutral = neutral_exact(texts, graphs, {row.id for row in rows if row.exact}, rules) if known else None
-    return Evaluation(_score(rows, signature, neutral), rows, notes + left_out(stray))
+    return Evaluation(score_of(rows, signature, neutral), rows, notes + left_out(stray))
 
 
 def left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
@@ -241,7 +241,8 @@ def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
         raise InputError(f"{workdir}: its {min(ours)} would be replaced; use a separate folder as workdir")
 
 
-def _score(rows: list[Expression], signature: str, neutral: int | None) -> Score:
+def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = None) -> Score:
+    """The score of these expressions."""
     counts = counts_of(rows)
     low, high = proportion_interval(counts["exact"], len(rows))
     lengths = {row.id: row.length for row in rows if row.length is not None}

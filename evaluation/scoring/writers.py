@@ -1,25 +1,33 @@
 """Who wrote which image, as far as the ids tell.
 
 CROHME's images come in sheets: some 5 to 30 expressions in one hand. What is right on one of them says something of the
-others, so that 3,332 images bear less than 3,332 independent ones. In 2016 and 2019 an id is its writer's name and a
-number (`UN_101_em_7`), and so it is for most of 2014. The ids of one source there, `RIT_2014_7`, are numbered through;
-its writers filled five expressions each, mostly in a row, so every five numbers stand for a sheet.
+others, so that its images bear less than as many independent ones. An id is its writer's name and a number
+(`UN_101_em_7`), but for sources that are numbered through, whose writers filled a few expressions each, mostly in a
+row: every so many numbers stand for a sheet (`sheets` in benchmarks/datasets/).
 `tests/evaluation/scoring/test_writers.py` compares this with the writers named in CROHME's InkML files.
 """
 
 import re
 from collections.abc import Sequence
+from functools import cache
+
+from hmerbench.evaluation.datasets import datasets
 
 LEAST = 10  # fewer groups say nothing of how writers differ; the ids may not name any
 NUMBER = re.compile(r"(?:_em)?[_-]?(\d+)[a-z]?$")
-NUMBERED_THROUGH, SHEET = "RIT_2014_", 5
 
 
 def writer(id_: str) -> str:
     """The writer, or the sheet, of an image: its id without the number at the end; of ids without one, the whole."""
-    if id_.startswith(NUMBERED_THROUGH) and id_[len(NUMBERED_THROUGH) :].isdecimal():
-        return f"{NUMBERED_THROUGH}{(int(id_[len(NUMBERED_THROUGH) :]) - 1) // SHEET}"
+    for beginning, sheet in _sheets().items():
+        if id_.startswith(beginning) and (number := id_.removeprefix(beginning)).isdecimal():
+            return f"{beginning}{(int(number) - 1) // sheet}"
     return NUMBER.sub("", id_) or id_
+
+
+@cache
+def _sheets() -> dict[str, int]:
+    return {beginning: sheet for known in datasets().values() for beginning, sheet in known.sheets.items()}
 
 
 def writers(ids: Sequence[str]) -> tuple[list[str], str]:

@@ -15,10 +15,11 @@ from PIL import Image
 
 from hmerbench.benchmarks.data import archive as archives
 from hmerbench.benchmarks.data import store
-from hmerbench.benchmarks.data.archive import PUBLISHED, open_archive
-from hmerbench.benchmarks.data.verify import describe, skip_reason, verify
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.describe import describe
+from hmerbench.benchmarks.data.passport import passport, skip_reason
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.evaluation import symlg
+from hmerbench.evaluation import datasets, symlg
 from hmerbench.evaluation.lgeval import label_graph
 
 Entries = dict[str, bytes]
@@ -56,7 +57,7 @@ def pack(path: Path, files: Entries, method: int = zipfile.ZIP_DEFLATED) -> Path
 def refusal(path: Path) -> str:
     """The one-line error of reading an archive to its end."""
     with pytest.raises(UserError) as caught:
-        verify(open_archive(path))
+        passport(open_archive(path))
     message = str(caught.value)
     assert "\n" not in message and path.name in message and (";" in message or "cannot be read" in message), message
     return message
@@ -79,7 +80,7 @@ def test_zip_folder_and_data_folder_give_the_same_archive(tmp_path, entries):
     (tmp_path / "unpacked/data/notes.txt").write_text("not part of the layout")
     archives = [open_archive(p) for p in (zipped, tmp_path / "unpacked", tmp_path / "unpacked/data")]
     assert len({a.digest for a in archives}) == 1
-    assert len({json.dumps(verify(a)["splits"]["2014"]) for a in archives}) == 1
+    assert len({json.dumps(passport(a)["splits"]["2014"]) for a in archives}) == 1
     entries["data/train/img/a_1.bmp"] = png(255 - DRAWN)
     assert open_archive(pack(tmp_path / "b.zip", entries)).digest != archives[0].digest
 
@@ -100,12 +101,40 @@ def test_a_name_that_is_not_utf8_is_no_trouble(tmp_path, entries):
     assert open_archive(tmp_path / "unpacked").digest != open_archive(tmp_path / "a.zip").digest
 
 
-def test_a_test_set_more_leaves_the_digest_of_the_published_ones(tmp_path, entries):
+def publish(monkeypatch, original: Archive, digest: str = "") -> datasets.Dataset:
+    """Let the archive be all that is known of CROHME."""
+    splits = {
+        split: {"n": len(original.captions(split)), "captions": original.caption_md5(split)}
+        for split in original.splits
+    }
+    keys = datasets.crohme().model_dump(mode="json") | {"splits": splits, "symlg": bool(digest)}
+    known = datasets.Dataset.model_validate(keys | {"digests": {digest: list(splits)} if digest else {}})
+    monkeypatch.setattr(archives, "datasets", lambda: {"crohme": known})
+    return known
+
+
+def test_a_test_set_more_leaves_the_published_ones_as_they_are(tmp_path, entries, monkeypatch):
     before = open_archive(pack(tmp_path / "a.zip", entries))
+    publish(monkeypatch, before, before.digest)
     for name in [name for name in entries if "/2014/" in name]:
         entries[name.replace("2014", "2023")] = entries[name]
     after = open_archive(pack(tmp_path / "b.zip", entries))
-    assert after.published_digest == before.digest != after.digest
+    assert [*after.editions] == [before.digest] != [after.digest] and after.name == "foreign"
+    assert "2023 is not in CROHME" in after.edition and after.holds(before.digest)
+    known = publish(monkeypatch, after, after.digest)
+    both = known.model_copy(update={"digests": known.digests | {before.digest: [*before.splits]}})
+    monkeypatch.setattr(archives, "datasets", lambda: {"crohme": both})
+    both_here, without = (open_archive(tmp_path / name) for name in ("b.zip", "a.zip"))
+    assert (both_here.name, without.name) == ("crohme", "crohme")
+    assert both_here.holds(before.digest) and not without.holds(after.digest)
+
+
+def test_a_set_whose_files_are_not_known_is_told_by_its_captions(tmp_path, entries, monkeypatch):
+    original = open_archive(pack(tmp_path / "a.zip", entries))
+    publish(monkeypatch, original)
+    inverted = cv2.imencode(".bmp", 255 - DRAWN)[1].tobytes()
+    other = open_archive(pack(tmp_path / "b.zip", entries | {"data/2014/img/b-1.bmp": inverted}))
+    assert other.name == "crohme" and [*other.editions] == [other.digest] != [original.digest]
 
 
 def test_foreign_archive_lists_how_it_differs(tmp_path, entries):
@@ -117,8 +146,7 @@ def test_foreign_archive_lists_how_it_differs(tmp_path, entries):
 def test_published_captions_alone_are_not_crohme(tmp_path, entries, monkeypatch):
     """With other images they are another data set, and ink on white paper is inverted."""
     original = open_archive(pack(tmp_path / "a.zip", entries))
-    monkeypatch.setattr(archives, "PUBLISHED", {split: original.caption_md5(split) for split in original.splits})
-    monkeypatch.setattr(archives, "CONTENT", original.digest)
+    publish(monkeypatch, original, original.digest)
     known = open_archive(tmp_path / "a.zip")
     assert known.name == "crohme" and known.edition == "CROHME as published with CoMER (2/1)"
     inverted = cv2.imencode(".bmp", 255 - known.image("2014", "b-1"))[1].tobytes()
@@ -143,7 +171,7 @@ def test_marked_archive_is_embedded(tmp_path, entries):
 def test_a_test_set_of_ones_own_needs_no_ground_truth(tmp_path, entries, capsys):
     bare = {name: content for name, content in entries.items() if "/symLg/" not in name}
     archive = open_archive(pack(tmp_path / "a.zip", bare))
-    describe(archive, as_json=False)
+    describe(passport(archive))
     told = capsys.readouterr().out
     assert "2014: no symLG, so its ground truth is made from its captions" in told and "train: no symLG" not in told
     assert archive.ground_truth("2014")
@@ -151,7 +179,7 @@ def test_a_test_set_of_ones_own_needs_no_ground_truth(tmp_path, entries, capsys)
 
 def test_a_test_set_alone_is_described(tmp_path, entries, capsys):
     alone = {name: content for name, content in entries.items() if "/2014/" in name}
-    describe(open_archive(pack(tmp_path / "a.zip", alone), trains=False), as_json=False)
+    describe(passport(open_archive(pack(tmp_path / "a.zip", alone), trains=False)))
     said = capsys.readouterr().out
     assert "train is missing" in said and "no occurrence of" not in said
 
@@ -159,7 +187,7 @@ def test_a_test_set_alone_is_described(tmp_path, entries, capsys):
 def test_train_may_lack_ground_truth(tmp_path, entries):
     bare = {name: content for name, content in entries.items() if not name.startswith("data/train/symLg")}
     archive = open_archive(pack(tmp_path / "a.zip", bare))
-    assert not verify(archive)["splits"]["train"]["with_ground_truth"]
+    assert not passport(archive)["splits"]["train"]["with_ground_truth"]
     with pytest.raises(UserError, match=r"no ground truth data/train/symLg/a_1\.lg"):
         archive.ground_truth("train")
 
@@ -223,7 +251,7 @@ def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
     assert said.count("3 of 5 images of mine cannot be read, and are left out") == 1
     assert all(f"data/mine/img/{id_}.png: " in said for id_ in ("blank", "cut", "no"))
     with pytest.raises(UserError, match=r"3 images cannot be read: .*blank\.png: no ink .*cut\.png.*no\.png"):
-        verify(archive)
+        passport(archive)
     with pytest.raises(UserError, match="1 of 1 images of mine cannot be read"):
         lone = {"data/mine/caption.txt": b"a\tx\n", "data/mine/img/a.png": png(DRAWN * 0)}
         open_archive(pack(tmp_path / "b.zip", lone), trains=False).samples("mine")
@@ -397,34 +425,6 @@ def test_limits_are_the_authors():
     assert skip_reason(320, 1000, 200) is None
     assert "pixels" in str(skip_reason(321, 1000, 200))
     assert "201 tokens" in str(skip_reason(1, 1, 201))
-
-
-def test_published_crohme_is_known(capsys, crohme):
-    archive = open_archive(crohme)
-    assert archive.name == "crohme"
-    assert archive.edition == "CROHME as published with CoMER (8,834/986/1,147/1,199)"
-    describe(archive, as_json=True)
-    report = json.loads(capsys.readouterr().out)
-    assert tuple(report["splits"]) == ("train", "2014", "2016", "2019")
-    assert {split: (r["n"], *r["buckets"]) for split, r in report["splits"].items()} == {
-        "train": (8834, 3808, 2332, 1605, 700, 242, 147),
-        "2014": (986, 400, 287, 192, 56, 26, 25),
-        "2016": (1147, 421, 335, 222, 90, 40, 39),
-        "2019": (1199, 431, 404, 213, 93, 36, 22),
-    }
-    assert {split: r["caption_md5"] for split, r in report["splits"].items()} == PUBLISHED
-    seen = {split: r["captions_in_train"] for split, r in report["splits"].items()}
-    assert seen == {"train": None, "2014": 30, "2016": 20, "2019": 4}
-    assert all(r["published"] and r["with_ground_truth"] for r in report["splits"].values())
-    assert {split: sorted(r["skipped"]) for split, r in report["splits"].items()} == {
-        "train": ["formulaire026-equation008", "formulaire027-equation007"],
-        "2014": ["505_em_51"],
-        "2016": [],
-        "2019": [],
-    }
-    assert "204 tokens" in report["splits"]["2014"]["skipped"]["505_em_51"]
-    assert report["unused_symbols"] == ["\\Pi"]
-    assert list(archive.ground_truth("2014")) == list(archive.captions("2014"))
 
 
 def test_what_crohmes_sets_share_with_each_other_and_themselves(crohme: Path) -> None:

@@ -141,16 +141,16 @@ def test_a_redirect_is_followed(server: Server, tmp_path: Path) -> None:
 
 def test_errors_are_one_line(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="returned error: 404"):
-        download(tmp_path / "d.zip", server.url + "x")
+        download(tmp_path / "d.zip", server.url + "x", "00")
     (tmp_path / "full.zip.part").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"(?i)writ\w+ (output|body|received|file)"):
-        download(tmp_path / "full.zip", server.url)
+        download(tmp_path / "full.zip", server.url, "00")
     monkeypatch.setattr(module, "MAX_BYTES", 1000)
     with pytest.raises(UserError, match="Maximum file size exceeded"):
         fetch(server, tmp_path)
     server.server_close()
     with pytest.raises(UserError, match=r"(?i)connect"):
-        download(tmp_path / "d.zip", server.url.replace(str(server.server_port), "9"))
+        download(tmp_path / "d.zip", server.url.replace(str(server.server_port), "9"), "00")
     monkeypatch.setattr(module, "CURL", ("no-such-curl",))
     with pytest.raises(UserError, match="curl is not installed: install it, or fetch"):
         fetch(server, tmp_path)

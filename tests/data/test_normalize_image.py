@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hmerbench.benchmarks.data.archive import PUBLISHED, open_archive
+from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.normalize_image import decoded, drawn_as_crohme, prepare
 from hmerbench.benchmarks.data.surroundings import without_surroundings
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.evaluation import datasets
 from tests.helpers.paths import ROOT
 
 INK = np.array(Image.open(ROOT / "results/figures/circle.png").convert("L"))
@@ -155,7 +156,7 @@ def test_a_program_is_no_picture(tmp_path: Path) -> None:
 def test_crohmes_own_images_pass_through(crohme: Path) -> None:
     """Also in an archive that is not CROHME's; only what is above the limit of size is made smaller."""
     archive, large = zipfile.ZipFile(crohme), 0
-    assert open_archive(crohme).splits == tuple(PUBLISHED)
+    assert open_archive(crohme).splits == tuple(datasets.crohme().splits)
     names = [name for name in archive.namelist() if name.endswith(".bmp")]
     for name in (*names[::17], "data/2014/img/505_em_51.bmp"):
         raw = decoded(archive.read(name), name)

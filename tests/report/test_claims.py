@@ -11,6 +11,7 @@ import yaml
 from hmerbench.benchmarks.report import claims
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.steps import Step
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.lengths import bucket
 from tests.helpers.made_up import put_environment, put_score
 from tests.helpers.paths import ROOT
@@ -129,7 +130,8 @@ def put_run(root: Path, recipe: str, preset: str, seed: int, long_rate: float, *
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     put_environment(folder, **environment)
     draw = np.random.default_rng((seed, *recipe.encode()))
-    for year, n in reference()["test_sets"].items():
+    for year in crohme().tests:
+        n = crohme().n(year)
         lines, right = ["id,status,errors,label_errors,relation_errors,exact,structure,token_exact,length,bucket"], 0
         for index in range(n):
             tokens = 5 if index % 2 else 25

@@ -26,6 +26,7 @@ from hmerbench.benchmarks.report.figures.scoreboard import scoreboard
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import describe_preset
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoreboard.card import read_cards
 from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket
 from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
@@ -164,7 +165,7 @@ def test_the_reported_lengths_add_up_to_table_1() -> None:
     """Counts from the rates by length sum up to Table 1's, but for the row with the misprint."""
     table = {row["model"]: row["exprate"] for row in reference()["table1"]}
     paper = reference()["fig3"]
-    assert sum(paper["n"]) == reference()["test_sets"]["2014"]
+    assert sum(paper["n"]) == crohme().n("2014")
     for model, rates in paper["rates"].items():
         count = sum(round(rate * n / 100) for rate, n in zip(rates, paper["n"], strict=True))
         assert count - round(table[model] * 9.86) == (4 if model == "BTTR (baseline)" else 0)

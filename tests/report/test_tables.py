@@ -19,6 +19,7 @@ from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.report.provenance import provenance
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import csv_text
+from hmerbench.evaluation.datasets import crohme
 from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
 from tests.helpers.paths import ROOT
 
@@ -51,8 +52,8 @@ def put_run(
 
 def put_years(root: Path, recipe: str, preset: str, seed: int = 7, exact: int = 493, **given: Any) -> Path:
     """A run with so many of each year right."""
-    for split, n in reference()["test_sets"].items():
-        folder = put_run(root, recipe, preset, seed, exact, n, split, **given)
+    for split in crohme().tests:
+        folder = put_run(root, recipe, preset, seed, exact, crohme().n(split), split, **given)
     return folder
 
 
@@ -437,8 +438,8 @@ def test_latex_compiles_the_tables(tmp_path: Path) -> None:
     assert ENGINE
     for preset in ("smoke", "small", "gpu", "paper"):
         for recipe in ("bttr", "comer-self", "comer-fusion", "a%_50&#$~^{b}[c]<"):
-            for split, n in reference()["test_sets"].items():
-                put_run(tmp_path / "runs", recipe, preset, n=n, split=split)
+            for split in crohme().tests:
+                put_run(tmp_path / "runs", recipe, preset, n=crohme().n(split), split=split)
     put_run(tmp_path / "x/runs", "bttr", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
     tables.write(tables.committed(RESULTS), tmp_path / "committed")
     tables.write(tables.local(tmp_path), tmp_path / "local")

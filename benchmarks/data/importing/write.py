@@ -17,7 +17,7 @@ from typing import IO
 import cv2
 import numpy as np
 
-from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER, named
+from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER, WRITERS, named
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.readers import reader_of
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Row, Source
@@ -144,7 +144,7 @@ def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, ob
                     raise UserError(f"{target}: the captions of {split} have {fault}; import them in parts")
                 _add(archive, f"data/{split}/caption.txt", text, zipfile.ZIP_DEFLATED)
                 columns = {
-                    "writers.txt": {row.id: row.writer for row in mine},
+                    WRITERS: {row.id: row.writer for row in mine},
                     DONE: {row.id: "; ".join(row.prepared) for row in mine},
                 }
                 for file, told in columns.items():

@@ -41,7 +41,7 @@ WIDTH, COLUMNS, DPI = 7.0, 5, 200  # inches, tiles per row, dots per inch
 TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
 # Fig. 4 without CROHME: expressions and seeds of their drawings. Symbols recur, which is where coverage matters.
 TYPESET = (("\\frac { - b + \\sqrt { b ^ { 2 } - 4 a c } } { 2 a }", 1), ("x ^ { 2 } + x ^ { 2 } + x ^ { 2 }", 1))
-HANDWRITTEN = ("502_em_19", "18_em_13")  # in CROHME 2014
+HANDWRITTEN = ("502_em_19", "18_em_13")  # in CROHME
 
 
 def inked(attention: TracedAttention) -> list[int]:

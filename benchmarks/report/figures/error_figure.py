@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from hmerbench.benchmarks.report.figures.results import WIDTH, handle, label_rows
 from hmerbench.benchmarks.report.paper import model_name
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.interval import proportion_interval
 
-SETS = {"2014": ("#0072B2", "o"), "2016": ("#D55E00", "s"), "2019": ("#009E73", "D")}
-OTHER_SETS = ("#CC79A7", "v"), ("#7F7F7F", "<"), ("#8C564B", ">")
+LOOKS = ("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "v"), ("#7F7F7F", "<"), ("#8C564B", ">")
 RELATIONS = ("Right", "Sup", "Sub", "Above", "Below", "Inside")
 ABSENT = "_"  # LgEval's label for a missing symbol or relation
 CONFUSIONS = 12  # symbol confusions to show
@@ -68,7 +68,8 @@ def _relations(axis: Axes, run: RunFolder, n: int) -> None:
 
 def _looks(run: RunFolder) -> dict[str, tuple[str, str]]:
     """Color and marker of each set."""
-    return {year: SETS.get(year) or OTHER_SETS[index % len(OTHER_SETS)] for index, year in enumerate(run.errors)}
+    places = {split: place for place, split in enumerate(dict.fromkeys((*crohme().tests, *run.errors)))}
+    return {split: LOOKS[places[split] % len(LOOKS)] for split in run.errors}
 
 
 def _groups(axis: Axes, run: RunFolder, table: str, key: str) -> None:

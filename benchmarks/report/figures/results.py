@@ -20,16 +20,16 @@ from matplotlib.transforms import Bbox
 from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.frames import read_frame
-from hmerbench.benchmarks.report.paper import model_name, reference
+from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.report.sampled import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.interval import printed_interval
 from hmerbench.evaluation.scoring.lengths import BUCKETS
 from hmerbench.evaluation.scoring.metrics import WITHIN, Expression
 
 WIDTH = 3.4  # inches
-YEAR = "2014"  # the set of Table 1 and Fig. 3
 Look = tuple[str, str, Any]  # color, marker, line style
 LOOKS: dict[str, Look] = {  # of the paper's rows
     "bttr": ("#000000", "P", (0, (1, 1))),
@@ -70,11 +70,11 @@ def reported(percent: float, n: int) -> Rate:
 
 
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
-    """(recipe, preset label) -> its seeds scored on all of CROHME 2014, in the order of the paper and of the ladder."""
+    """(recipe, preset label) -> its seeds scored on all of `YEAR`, in the order of the paper and of the ladder."""
     labels, rows = preset_labels(runs), dict[tuple[str, str], list[RunFolder]]()
     for run in sorted(runs, key=lambda run: (_position(run.recipe), _rung(run.preset), run.seed)):
         score = run.scores.get(YEAR)
-        if score and score.n == reference()["test_sets"][YEAR]:
+        if score and score.n == crohme().n(YEAR):
             rows.setdefault((run.recipe, labels[run]), []).append(run)
     return rows
 
@@ -110,7 +110,7 @@ def label_rows(axis: Axes, names: Sequence[str], **text: Any) -> None:
 
 
 def by_length(runs: Sequence[RunFolder]) -> Figure:
-    """Fig. 3, ExpRate on CROHME 2014 by length: a panel with the reported rates, then one per preset that repeats them
+    """Fig. 3, ExpRate by length: a panel with the reported rates, then one per preset that repeats them
     behind its own. Presets with a single row, which compares nothing, are left out if another has more."""
     paper, sizes = reference()["fig3"], reference()["fig3"]["n"]
     recipes = {model_name(recipe): recipe for recipe in reference()["recipes"]}
@@ -154,9 +154,9 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
 
 
 def forest(runs: Sequence[RunFolder]) -> Figure:
-    """Table 1 as a forest plot: ExpRate, <= 1 and <= 2 errors on CROHME 2014. Open markers are reported, filled ones
+    """Table 1 as a forest plot: ExpRate, <= 1 and <= 2 errors. Open markers are reported, filled ones
     reproduced; strokes are single seeds."""
-    seeds_of, n = seeds_of_rows(runs), reference()["test_sets"][YEAR]
+    seeds_of, n = seeds_of_rows(runs), crohme().n(YEAR)
     paper = {row["model"]: row["exprate"] for row in reference()["table1"]}
     table2 = {row[0]: row[:3] for row in reference()["table2"][YEAR].values()}  # ExpRate -> all rates
     lines: list[tuple[str, str, list[Rate], list[RunFolder]]] = []
@@ -240,7 +240,7 @@ PLACES = {  # of a label around its point: offset in points -> alignment
 
 
 def minutes(runs: Sequence[RunFolder]) -> Figure:
-    """ExpRate on CROHME 2014 against core-minutes of training: a marker per row and preset, a stroke per
+    """ExpRate against core-minutes of training: a marker per row and preset, a stroke per
     seed. Each preset is labeled at its best row, in the first place that hides nothing."""
     figure = Figure(figsize=(WIDTH, 2.8))
     axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float]]()

@@ -112,7 +112,7 @@ def build(
 ) -> list[TestSet]:
     """Build the test sets of an archive or, without one, those that the runs were scored on, without images and ground
     truth. `systems`: other predictions, by key and test set."""
-    others = [run for run in runs if archive and run.settings.data.digest != archive.digest and not run.evaluated]
+    others = [run for run in runs if archive and not archive.holds(run.settings.data.digest) and not run.evaluated]
     notes += [f"{run.path}: was trained on other data than this archive, so it is not in the browser" for run in others]
     runs = _without_copies([run for run in runs if run not in others])
     sets = []

@@ -31,6 +31,7 @@ from hmerbench.benchmarks.report.frames import read_frame
 from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
 from hmerbench.benchmarks.report.page.playback import add_attention
 from hmerbench.benchmarks.report.page.systems import read_systems
+from hmerbench.benchmarks.report.paper import YEAR
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import last_own, workspace
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
@@ -50,7 +51,7 @@ HOW_TO_READ = [
 CAPTIONS = {  # by the beginning of a figure's name
     "table1-forest": "Table 1: a marker per rate with its 95 % interval. Open markers are the paper's, filled ones "
     "reproduced; a black stroke is a seed.",
-    "exprate-minutes": "ExpRate on CROHME 2014 against core-minutes of training.",
+    "exprate-minutes": f"ExpRate on CROHME {YEAR} against core-minutes of training.",
     "exprate-nesting": "ExpRate on all test images by depth of nesting.",
     "fig3-by-length": "Fig. 3: ExpRate by the number of tokens. Coverage counts where expressions are long.",
     "scoreboard": "Published systems and some of our runs, scored under one signature.",
@@ -223,7 +224,7 @@ def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
     rows = [[model, *(column.get(model, "") for column in columns.values())] for model in models]
     words = [claim.replace("**", "").replace("`", "") for claim in short.claims()]
     board = {"headings": ["model", *columns], "rows": [{"source": "", "cells": row} for row in rows]}
-    return {"tables": [*shown, {"title": "ExpRate on CROHME 2014, in percent", **board}], "words": words}
+    return {"tables": [*shown, {"title": f"ExpRate on CROHME {YEAR}, in percent", **board}], "words": words}
 
 
 def _rate(run: RunFolder, split: str) -> str:

@@ -653,7 +653,8 @@ def test_captions_alone_are_a_ground_truth(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(InputError, match=r"test caption.txt: e9 does not convert to symLG \(.*\); correct or drop it"):
         inputs.read_ground_truth(truth("test", captions + "e9\t\\frac\n"))
     assert inputs.read_ground_truth(truth("2014", captions)).made  # of that name, but not CROHME's
-    monkeypatch.setitem(inputs.PUBLISHED, "2014", hashlib.md5(captions.encode()).hexdigest())
+    md5 = hashlib.md5(captions.encode()).hexdigest()
+    monkeypatch.setattr(inputs, "symlg_published", lambda *found: found == ("2014", md5))
     with pytest.raises(InputError, match=r"2014: has no symLg/ID.lg; add CROHME's"):
         inputs.read_ground_truth(truth("2014", captions))
 

@@ -1,0 +1,185 @@
+"""The passport of an archive as Croissant metadata (MLCommons, version 1.1), which data set searches and loaders read.
+
+What is published of a set comes from its file in benchmarks/datasets/; of one's own data, only what the archive shows.
+"""
+
+import hashlib
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+
+CONFORMS_TO = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
+CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "containedIn": "cr:containedIn",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "regex": "cr:regex",
+    "references": "cr:references",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+
+
+def check(archive: Path, target: Path) -> None:
+    """Raise UserError for an archive that is no file, so has no digest, and for a target that cannot be written."""
+    if not archive.is_file():
+        raise UserError(f"{archive}: Croissant describes one file; zip the folder")
+    if target.is_dir() or not target.parent.is_dir():
+        raise UserError(f"{target}: must be a file in a folder that is there")
+
+
+def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The metadata of the archive at `path`, a zip, from its passport."""
+    like = report["published"]
+    known = like if like and like["name"] == report["name"] else {}
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    described = f"{report['edition']}. {known.get('description', 'Images of mathematical expressions with LaTeX.')}"
+    archive = {
+        "@type": "cr:FileObject",
+        "@id": path.name,
+        "name": path.name,
+        "contentUrl": known.get("url", path.name),
+        "encodingFormat": "application/zip",
+        "sha256": digest,
+    }
+    sets = [part for split in report["splits"] for part in _files(split, path.name)]
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": CONFORMS_TO,
+        "name": known.get("name", path.stem),
+        "description": described,
+        "url": known.get("url", path.name),
+        "license": known.get("license_url") or known.get("license", "not stated"),
+        "creator": [{"@type": "sc:Person", "name": name} for name in known.get("creators", ["not stated"])],
+        "datePublished": known.get("published") or date.fromtimestamp(path.stat().st_mtime).isoformat(),
+        "citeAs": known.get("cite", "not stated"),
+        "version": "1.0.0",
+        "rai:dataLimitations": _limitations(report),
+        "rai:dataBiases": _biases(report),
+        "distribution": [archive, *sets],
+        "recordSet": [record for split in report["splits"] for record in _records(split)],
+    }
+
+
+def _files(split: str, archive: str) -> list[dict[str, Any]]:
+    kinds = {
+        "images": ("img/*", "image/bmp"),
+        "symlg": ("symLg/*.lg", "text/plain"),
+        "captions": ("caption.txt", "text/plain"),
+    }
+    return [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{split}-{kind}",
+            "name": f"{split}-{kind}",
+            "containedIn": {"@id": archive},
+            "encodingFormat": encoding,
+            "includes": f"data/{split}/{pattern}",
+        }
+        for kind, (pattern, encoding) in kinds.items()
+    ]
+
+
+def _records(split: str) -> list[dict[str, Any]]:
+    """The images of a split with the names of their files, and the lines of its captions: an id, a tab, tokens."""
+    fields = {
+        "images": [
+            ("image", "sc:ImageObject", {"fileProperty": "content"}),
+            ("file", "sc:Text", {"fileProperty": "filename"}),
+        ],
+        "captions": [("line", "sc:Text", {"fileProperty": "lines"})],
+    }
+    return [
+        {
+            "@type": "cr:RecordSet",
+            "@id": f"{split}-{kind}-records",
+            "name": f"{split}-{kind}-records",
+            "field": [
+                {
+                    "@type": "cr:Field",
+                    "@id": f"{split}-{kind}-records/{name}",
+                    "name": f"{split}-{kind}-records/{name}",
+                    "dataType": type_,
+                    "source": {"fileSet": {"@id": f"{split}-{kind}"}, "extract": extract},
+                }
+                for name, type_, extract in of_kind
+            ],
+        }
+        for kind, of_kind in fields.items()
+    ]
+
+
+def _limitations(report: dict[str, Any]) -> list[str]:
+    """What a reader of rates must know of the ground truth."""
+    said = [f"{report['vocabulary']} symbols"]
+    for name, split in report["splits"].items():
+        if symlg := split["symlg"]:
+            differ, neutral = (len(symlg[key]) for key in ("differ", "differ_without_limits"))
+            said.append(
+                f"{name}: {differ} captions of {split['n']} differ from their symLG, {neutral} whatever \\limits"
+            )
+    return said
+
+
+def _biases(report: dict[str, Any]) -> list[str]:
+    """How independent images and splits are."""
+    said = []
+    for name, split in report["splits"].items():
+        if split["writers"]["n"]:
+            said.append(
+                f"{name}: {split['n']} images of {split['writers']['n']} writers (by {split['writers']['known by']})"
+            )
+        if split["captions_in_train"]:
+            said.append(f"{name}: {split['captions_in_train']} captions are also in train")
+    return said
+
+
+def write(report: dict[str, Any], archive: Path, target: Path) -> str:
+    """Write the metadata and, where mlcroissant is installed, check them by it. Return a sentence on that. Raises
+    UserError for what it refuses."""
+    write_atomically(target, json.dumps(croissant(report, archive), indent=2, ensure_ascii=False) + "\n")
+    try:
+        import mlcroissant
+    except ImportError:
+        return f"{target}: not validated, which needs pip install 'hmerbench[croissant]'"
+    try:
+        mlcroissant.Dataset(jsonld=str(target))
+    except mlcroissant.ValidationError as error:
+        raise UserError(f"{target}: mlcroissant refuses it ({' '.join(str(error).split())[:300]})") from None
+    return f"{target}: valid Croissant"

@@ -1,0 +1,108 @@
+"""What is known of published data sets: a YAML file each in benchmarks/datasets/.
+
+The names of test sets, their sizes and their digests are written there alone, so that a test set more is a few lines of
+its set's file. An archive that is none of these sets is somebody's own.
+"""
+
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.strict import yaml_of
+
+FOLDER = Path(__file__).parent.parent / "benchmarks" / "datasets"
+TRAIN = "train"
+
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", strip_whitespace=True)]
+MD5 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+SHA256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Split(_Strict):
+    """The training set, or a test set."""
+
+    n: int = Field(gt=0)  # expressions
+    captions: MD5  # of caption.txt
+    writers: int | None = None  # None where not all are known
+    limits: Literal["as the captions", "Sub and Sup", "Below and Above"] = "as the captions"
+    note: str = ""
+
+
+class Dataset(_Strict):
+    """A published set."""
+
+    name: str  # that of its file
+    title: Line
+    description: Line
+    creators: list[Line]
+    published: date
+    url: AnyHttpUrl
+    license: Line
+    cite: Line
+    splits: dict[str, Split]
+    vocabulary: int = Field(gt=0)  # symbols, special ones aside
+    symlg: bool = False  # whether the ground truth comes with it
+    git_blob: str = ""  # of the file at `url`
+    strokes: AnyHttpUrl | None = None
+    license_url: AnyHttpUrl | None = None
+    primary: str = ""  # the test set that its tables show first
+    digests: dict[SHA256, list[str]] = {}  # of an archive with these splits; without any, captions alone tell the set
+    sheets: dict[str, int] = {}  # beginning of ids that are numbered through -> how many of them are one writer's
+
+    @model_validator(mode="after")
+    def _names_its_splits(self) -> "Dataset":
+        named = {split for splits in self.digests.values() for split in splits} | {*filter(None, [self.primary])}
+        if unknown := sorted(named - self.splits.keys()):
+            raise ValueError(f"splits: lacks {', '.join(unknown)}, which digests or primary name")
+        return self
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The names of its test sets."""
+        return tuple(split for split in self.splits if split != TRAIN)
+
+    def n(self, *splits: str) -> int:
+        """The number of expressions of these splits together."""
+        return sum(self.splits[split].n for split in splits)
+
+    def whose_limits(self, are: str) -> str:
+        """The test sets whose ground truth has limits so, in words."""
+        return " and ".join(split for split in self.tests if self.splits[split].limits == are)
+
+    @property
+    def editions(self) -> dict[str, list[str]]:
+        """The splits of archives that are this set, by digest; "" where captions alone tell it."""
+        return self.digests or {"": list(self.splits)}
+
+
+@cache
+def datasets() -> dict[str, Dataset]:
+    """All published sets, by name. Raises InputError for a file that does not describe one."""
+    return {path.stem: _read(path) for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def _read(path: Path) -> Dataset:
+    try:
+        return Dataset.model_validate(yaml_of(path.read_text(encoding="utf-8"), path) | {"name": path.stem})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'the set'}: {first['msg']}") from None
+
+
+def crohme() -> Dataset:
+    """CROHME, of which the tables under results/ are."""
+    return datasets()["crohme"]
+
+
+def symlg_published(split: str, captions_md5: str) -> bool:
+    """Whether these captions are a published set's that has symLG, which differs from the captions' for a few."""
+    known = (each.splits[split] for each in datasets().values() if each.symlg and split in each.splits)
+    return any(each.captions == captions_md5 for each in known)
