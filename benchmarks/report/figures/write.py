@@ -56,9 +56,11 @@ def rendered(figure: Figure, kind: str) -> bytes:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # lay out once, so that no format depends on those rendered before
     figure.savefig(content, format=kind, metadata=DATES[kind])
-    if kind == "png" and not any(axes.images for axes in figure.axes):
+    if kind == "png":
         picture, content = Image.open(content).convert("RGB"), io.BytesIO()
-        picture.quantize(256, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
+        if not any(axes.images for axes in figure.axes):
+            picture = picture.quantize(256, dither=Image.Dither.NONE)
+        picture.save(content, "PNG", optimize=True)
     return content.getvalue()
 
 
