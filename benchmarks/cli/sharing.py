@@ -91,7 +91,7 @@ def draw(
     replay: Annotated[
         Path | None,
         typer.Option(
-            help="CoMER's data.zip: draw strokes of inkml/2019.zip beside it in Chromium: results/replayed.md"
+            help="CoMER's data.zip: draw strokes of inkml/YEAR.zip beside it in Chromium: results/replayed.md"
         ),
     ] = None,
     drawings: Annotated[int, typer.Option(help="to replay, a fixed sample", min=1)] = 200,

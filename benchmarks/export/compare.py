@@ -26,6 +26,7 @@ from hmerbench.benchmarks.recognition.onnx_reader import Reader
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.stats import compare_paired
@@ -141,7 +142,7 @@ def exact(texts: dict[str, str], truth: GroundTruth) -> set[str]:
 PAGE = """# Exported networks
 
 Written by `hmerbench export --compare` from [exported.csv](exported.csv): the same fixed sample of CROHME's test images
-of 2014, 2016 and 2019, read in PyTorch and through ONNX by [reader.py](../benchmarks/recognition/onnx_reader.py) with
+of {years}, read in PyTorch and through ONNX by [reader.py](../benchmarks/recognition/onnx_reader.py) with
 weights stored in three types, on one thread of a processor ({cpu}). Points: what is won or lost against ONNX with
 float32, by pairs, with a 95 % interval.
 
@@ -164,7 +165,9 @@ def page(rows: Sequence[Row]) -> str:
         line += ["", ""] if row["way"] == TORCH else changed
         lines.append([*line, f"{seconds:.2f}", f"{share:.0%}", f"{size:.1f}"])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return PAGE.format(cpu=rows[-1]["cpu"], table=table)
+    *years, last = crohme().tests
+    told = f"{', '.join(years)} and {last}"
+    return PAGE.format(years=told, cpu=rows[-1]["cpu"], table=table)
 
 
 def numbers(row: Row, *keys: str) -> list[float]:

@@ -42,13 +42,14 @@ from hmerbench.benchmarks.recognition.predict import SCORES
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain, read_table
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.models.inference.options import Hypothesis
 
 SEED = 7  # of the sample of test images and of the pictures
 PENS, PENS_SET = 60, "other pens"  # expressions of PENS_FROM that are drawn in other pens
-PENS_FROM = "2019"
+PENS_FROM = crohme().tests[-1]
 EACH, NONSENSE = 8, "no expression"  # pictures of each kind that show none
 BEFORE = "per_token"  # what was called confidence before
 USED = ("logp", "steps", "margin")  # the rest adds nothing to them on held-out expressions (`ablation`)
