@@ -315,4 +315,4 @@ def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = Fa
 def _default_preset() -> str:
     import torch
 
-    return "gpu" if torch.cuda.is_available() else PRESETS[0]
+    return "large" if torch.cuda.is_available() else PRESETS[0]
