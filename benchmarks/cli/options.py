@@ -31,7 +31,9 @@ Ptb = Annotated[
     Path | None, typer.Option(help="folder of train.txt, valid.txt, test.txt; default: LaTeX of training captions")
 ]
 Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar="HMERBENCH_RESULTS")]
-Preset = Annotated[str, typer.Option(help=f"{' | '.join(PRESETS)} | YAML file; empty: large on a GPU, else {PRESETS[0]}")]
+Preset = Annotated[
+    str, typer.Option(help=f"{' | '.join(PRESETS)} | YAML file; empty: large on a GPU, else {PRESETS[0]}")
+]
 Years = Annotated[str, typer.Option(help="test sets, separated by spaces or commas; default: all")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, another one that `ls` lists, or a YAML file")]
 Seed = Annotated[int, typer.Option(help="random seed", min=0)]
