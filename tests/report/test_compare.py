@@ -14,6 +14,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import comparison_text
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, compare
 from hmerbench.benchmarks.report.paper import ORDER
+from hmerbench.benchmarks.report.steps import Step, correct
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring import stats
 from tests.helpers.made_up import put_environment, put_expressions, put_score
@@ -105,6 +106,16 @@ def test_data_that_cannot_tell(tmp_path: Path) -> None:
         "1.72", "2.34", "0.60", "1.22",
     ]  # fmt: skip
     assert any(step.verdict == "not significant" for step in found.steps)
+
+
+@pytest.mark.parametrize(
+    ("p", "difference", "verdict"),
+    [(0.049, 1.0, "significant"), (0.051, 1.0, "not significant"), (0.049, -1.0, "opposite")],
+)
+def test_a_difference_is_significant_below_5_percent(p: float, difference: float, verdict: str) -> None:
+    step = Step("bttr", "comer-self", difference, -2, 2, "seeds and images", images=400, seeds=3, p_alone=p)
+    correct([step])
+    assert (step.p, step.verdict) == (p, verdict)
 
 
 def test_equal_rates_are_never_an_ordering(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hmerbench.benchmarks.config import Optimizer, Schedule
-from hmerbench.benchmarks.training.optimizer import Muon, make_optimizer, orthogonal, set_rate
+from hmerbench.benchmarks.training.optimizer import Muon, average_decay, make_optimizer, orthogonal, set_rate
 from hmerbench.models.comer import CoMER
 from hmerbench.models.settings import CoMERSettings
 
@@ -108,3 +108,8 @@ def test_a_plateau_begins_at_the_full_rate_after_its_warmup():
     schedule = Schedule(name="plateau", warmup=0.02)
     rates = [set_rate(optimizer, schedule, 0.08, step / 100) for step in range(100)]
     assert rates[0] < rates[1] < 0.08 and rates[2:] == [0.08] * 98 and optimizer.param_groups[0]["lr"] == 0.08
+
+
+def test_an_average_follows_faster_at_first():
+    """As TensorFlow's ExponentialMovingAverage with the number of updates."""
+    assert [average_decay(0.95, step) for step in (0, 8, 90, 1000)] == pytest.approx([0.1, 0.5, 0.91, 0.95])

@@ -116,6 +116,17 @@ def test_a_paired_t_test_where_rows_are_two_and_every_image_is_a_writer() -> Non
     assert (found.low, found.high) == pytest.approx(tuple(paired.confidence_interval()))
 
 
+def test_what_writers_and_seeds_both_hold_counts_once() -> None:
+    """Four images with effects of 10 and -10, which two seeds move by 5 and -5. The variances of the mean, by hand:
+    over images 100 · 4/3 / 4, over seeds twice a run's 20 / 2, of single answers 50 · 4/3 / 4 / 2."""
+    image, both = np.array([10.0, 10.0, -10.0, -10.0]), np.array([5.0, -5.0, 5.0, -5.0])
+    found = difference(np.stack([image + both, image - both]), Images(["a", "b", "c", "d"]), Spread(20.0, 8))
+    variance = 100 / 3 + 20 - 25 / 3
+    df = variance**2 / ((100 / 3) ** 2 / 3 + 20**2 / 8)
+    width = float(reference.t.ppf(0.975, df)) * variance**0.5
+    assert (found.over, found.low, found.high) == ("seeds and images", pytest.approx(-width), pytest.approx(width))
+
+
 def test_with_one_seed_and_an_image_a_writer_it_is_students() -> None:
     gains = np.random.default_rng(2).choice([-100.0, 0.0, 100.0], 50)
     found = difference(gains[None], Images([f"{k:x}-x" for k in range(50)]), Spread(1.0, 8))
@@ -140,12 +151,15 @@ def test_all_right_or_all_wrong_is_bounded_by_the_images(share: float) -> None:
     assert found.over == "images" and (found.low, found.high) == (100 * low, 100 * high)
 
 
-def test_the_interval_of_a_rate_is_never_narrower_than_its_images_allow() -> None:
-    """By chance each writer has the same share right: the images would give a wider interval, and it is that."""
-    right = np.array([[k % 2 == 0 for k in range(80)]])
+@pytest.mark.parametrize("moved", [(), (0, 5)], ids=["alike", "hardly unlike"])
+def test_the_interval_of_a_rate_is_never_narrower_than_its_images_allow(moved: tuple[int, ...]) -> None:
+    """By chance each writer, or each but two, has the same share right: the images would give a wider interval, and it
+    is that."""
+    right = np.array([[(k % 2 == 0) != (k in moved) for k in range(80)]])
     found = rate(right, Images([f"w{k // 4}_{k}" for k in range(80)]))
     low, high = proportion_interval(40, 80)
-    assert (found.low, found.high) == (100 * low, 100 * high)
+    assert found.over == ("writers" if moved else "images")
+    assert (found.low, found.high) == pytest.approx((100 * low, 100 * high))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hmerbench.models.inference import beam_search
-from hmerbench.models.inference.beam_search import BeamSearch
+from hmerbench.models.inference.beam_search import BeamSearch, NarrowingBeamSearch
 from hmerbench.models.inference.options import SearchOptions
 
 V, START, END, LONGEST = 6, 1, 2, 3  # words, the first and the last of a sequence, at most so many between them
@@ -53,10 +53,29 @@ def every_sequence(tables: list[Table], group: int) -> list[tuple[float, tuple[i
     return sorted(result, reverse=True)
 
 
-def searched(tables: list[Table], options: SearchOptions) -> list[list[tuple[float, tuple[int, ...]]]]:
+def narrowed(table: Table, group: int, beams: int) -> list[tuple[float, tuple[int, ...]]]:
+    """Score and words of what a beam finds that narrows by one with every hypothesis it completes, best first."""
+    logp_TSV = table.logits_GTSV[group].log_softmax(-1).tolist()
+    prefixes: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    complete: list[tuple[float, tuple[int, ...]]] = []
+    while len(complete) < beams:
+        longer = [
+            (total + logp_TSV[len(words)][START + sum(words)][word], (*words, word))
+            for total, words in prefixes
+            for word in range(V)
+        ]
+        best = sorted(longer, reverse=True)[: beams - len(complete)]
+        prefixes = [(total, words) for total, words in best if words[-1] != END]
+        complete += [(total / len(words), words[:-1]) for total, words in best if words[-1] == END]
+    return sorted(complete, reverse=True)
+
+
+def searched(
+    tables: list[Table], options: SearchOptions, search: type[BeamSearch] = BeamSearch
+) -> list[list[tuple[float, tuple[int, ...]]]]:
     """Score and words of the hypotheses of every group, best first."""
     groups, M = len(tables[0].logits_GTSV), options.beam_size
-    found = BeamSearch(tables, torch.full((groups,), START), torch.full((groups,), END), options).run()
+    found = search(tables, torch.full((groups,), START), torch.full((groups,), END), options).run()
     rows = zip(found.score_N.tolist(), found.tokens_NT.tolist(), found.length_N.tolist(), strict=True)
     listed = [(score, tuple(tokens[:length])) for score, tokens, length in rows]
     return [listed[M * group : M * (group + 1)] for group in range(groups)]
@@ -70,6 +89,15 @@ def test_a_beam_for_every_prefix_finds_the_best_sequences(seed: int, sizes: int)
     for best, found in zip(expected, searched(tables, SearchOptions(BEAMS, LONGEST + 2)), strict=True):
         assert [words for _, words in found[:10]] == [words for _, words in best[:10]]
         assert [score for score, _ in found[:10]] == pytest.approx([score for score, _ in best[:10]])
+
+
+@pytest.mark.parametrize("beams", [1, 2, 3, 5])
+def test_a_narrowing_beam_ends_with_as_many_hypotheses_as_it_had_beams(beams: int) -> None:
+    table = Table(groups=12, beams=beams, seed=4)
+    expected = [narrowed(table, group, beams) for group in range(12)]
+    for best, found in zip(expected, searched([table], SearchOptions(beams, 6), NarrowingBeamSearch), strict=True):
+        assert [words for _, words in found] == [words for _, words in best]
+        assert [score for score, _ in found] == pytest.approx([score for score, _ in best])
 
 
 @pytest.mark.parametrize("beams", [1, 2, 3])
