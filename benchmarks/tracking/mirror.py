@@ -49,8 +49,7 @@ class Mirror:
         self.database = sqlite_path(uri)
         if self.database and not has_content(self.database):
             _create(self.database)
-        if self.database:
-            find_artifacts(self.database)
+        self.left_behind = find_artifacts(self.database) if self.database else []
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self.data = data
 

@@ -87,7 +87,11 @@ def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") ->
             Mirror,  # imports MLflow, which is slow and not needed for training
         )
 
-        result = action(Mirror(bounded(uri), data))
+        mirror = Mirror(bounded(uri), data)
+        if mirror.left_behind:
+            places = ", ".join(mirror.left_behind)
+            warn(f"artifacts of {uri}", f"{mirror.database}: artifacts go to {places}; move that folder beside it")
+        result = action(mirror)
     except ImportError as error:
         warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
     except Exception as error:  # the mirror must never stop a run

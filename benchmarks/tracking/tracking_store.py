@@ -117,18 +117,21 @@ def artifacts_elsewhere(database: Path) -> list[str]:
     return [address for address in named if re.fullmatch("file:///.*/mlartifacts", address) and address != here]
 
 
-def find_artifacts(database: Path) -> None:
-    """Make a SQLite database that was moved or copied together with its artifacts name their present place."""
-    here = artifacts_beside(database)
+def find_artifacts(database: Path) -> list[str]:
+    """Make a SQLite database that was moved or copied together with its artifacts name their present place. Returns the
+    addresses of artifacts that it was moved without."""
+    here, left = artifacts_beside(database), list[str]()
     for old in artifacts_elsewhere(database):
         if not _folder(here).is_dir() and _folder(old).is_dir():
-            continue  # it was moved without them
+            left.append(old)
+            continue
         with closing(sqlite3.connect(database, timeout=ANSWER_SECONDS)) as connection, connection:
             for table, columns in ADDRESSES.items():
                 for column in _columns(connection, table) & columns:
                     change = f"UPDATE {table} SET {column} = ? || substr({column}, ?)"
                     within = f"substr({column} || '/', 1, ?) = ?"
                     connection.execute(f"{change} WHERE {within}", (here, len(old) + 1, len(old) + 1, f"{old}/"))
+    return left
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:

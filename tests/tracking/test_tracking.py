@@ -305,7 +305,10 @@ def test_artifacts_lie_beside_a_database_that_was_moved_or_copied(change, name: 
     assert (Path(download_artifacts(uri, tracking_uri=f"sqlite:///{new / 'mlflow.db'}")) / "MLmodel").exists()
 
 
-def test_artifacts_stay_where_they_are_if_the_database_alone_was_moved(empty_store, tmp_path, monkeypatch) -> None:
+def test_artifacts_stay_where_they_are_if_the_database_alone_was_moved(
+    empty_store, tmp_path, monkeypatch, capsys
+) -> None:
+    """One line says so, until they follow it."""
     folder = put_run(tmp_path / "A", "bttr")
     shutil.copy(empty_store, tmp_path / "A/mlflow.db")
     logged(folder)
@@ -313,8 +316,17 @@ def test_artifacts_stay_where_they_are_if_the_database_alone_was_moved(empty_sto
     (tmp_path / "A/mlflow.db").rename(tmp_path / "B/mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'B/mlflow.db'}")
     logged(put_run(tmp_path / "A", "comer-self"))
+    logged(put_run(tmp_path / "A", "comer-cross"))
     assert not (tmp_path / "B/mlartifacts").exists()
-    assert len(list((tmp_path / "A/mlartifacts").rglob("2014.json"))) == 2
+    assert len(list((tmp_path / "A/mlartifacts").rglob("2014.json"))) == 3
+    place = (tmp_path / "A/mlartifacts").as_uri()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"warning: {tmp_path / 'B/mlflow.db'}: artifacts go to {place}; move that folder beside it"
+    (tmp_path / "A/mlartifacts").rename(tmp_path / "B/mlartifacts")
+    _artifact_repos_cache.clear()  # as in another process
+    tracking._warned.clear()
+    logged(folder)
+    assert not (tmp_path / "A/mlartifacts").exists() and not capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------- repeated and resumed
