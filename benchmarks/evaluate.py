@@ -45,11 +45,12 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
     if crohme is None:
         raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
     archive = open_data(crohme, results, trains=False)
-    if archive.name != "crohme" and not recipes:  # with no scores to compare with: what `recognize` reads with
+    runs = [run for run in RunFolder.under(results / "reproduced") if run.has_weights]
+    of_runs = archive.name == "crohme" or any(archive.holds(run.settings.data.digest) for run in runs)
+    if not (of_runs or recipes):  # with no scores to compare with: what `recognize` reads with
         evaluate_weights(default_weights(), crohme, years, results)
         return
     announce(archive)
-    runs = [run for run in RunFolder.under(results / "reproduced") if run.has_weights]
     lacking = [recipe for recipe in recipes if recipe not in {run.recipe for run in runs}]
     if lacking or not runs:
         of = f" of {', '.join(lacking)}" if lacking else ""
