@@ -196,7 +196,7 @@ def test_hostile_predictions_are_text(page, place: Place) -> None:
     go_to(page, place, "hostile")
     assert page.inner_text("[data-side=a] .tokens").split() == HOSTILE.split()
     assert page.evaluate("window.hacked") is None
-    assert page.locator("#detail img:not(.ink), #detail script").count() == 0
+    assert page.locator("#detail img:not(.ink, .before), #detail script").count() == 0
     page.locator("#cost summary").first.click()
     assert "a <b>machine</b>" in page.inner_text("#cost")
 
