@@ -2,7 +2,7 @@
 
 import sys
 
-VERBS = {"evaluation": {"doctor": "doctor --scorer"}}
+VERBS = {"evaluation": {"doctor": "doctor --scorer", "convention": "editions"}}
 
 
 def moved(module: str) -> str:
