@@ -329,6 +329,8 @@ def test_figures_without_data_are_reported_not_drawn(tmp_path: Path) -> None:
         "training, errors",
         "speed-growth",
         "exprate-nesting",
+        "reliability",
+        "risk-coverage",
         "scoreboard",
         "language-curves",
     ]
