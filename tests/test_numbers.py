@@ -19,9 +19,9 @@ from hmerbench.benchmarks.report.compare import CLAIM, Comparison, compare
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.interval import proportion_interval
 from hmerbench.evaluation.scoring.stats import holm
-from hmerbench.evaluation.scoring.writers import NUMBERED_THROUGH
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.paths import ROOT
 
@@ -96,7 +96,7 @@ def limitations() -> list[str]:
     gains = {recipe: rate(recipe, "medium", 7, 8, 9) - rate(recipe, "medium-single", 7, 8, 9) for recipe in ORDER}
     own = [gain for recipe, gain in gains.items() if recipe in COVERAGE]
     others = [gain for recipe, gain in gains.items() if recipe not in COVERAGE]
-    through = [id_ for id_ in run("comer-fusion", "large").expressions("2014") if id_.startswith(NUMBERED_THROUGH)]
+    through = [id_ for id_ in run("comer-fusion", "large").expressions("2014") if id_.startswith(tuple(crohme().sheets))]
     best = json.loads((RESULTS / "leaderboard.json").read_text())["ceilings"]
     right = [f"{best[year]['exact']:,} of {best[year]['n']:,}" for year in YEARS]
     percent = 100 * best["2014"]["exact"] / best["2014"]["n"]
