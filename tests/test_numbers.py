@@ -96,7 +96,8 @@ def limitations() -> list[str]:
     gains = {recipe: rate(recipe, "medium", 7, 8, 9) - rate(recipe, "medium-single", 7, 8, 9) for recipe in ORDER}
     own = [gain for recipe, gain in gains.items() if recipe in COVERAGE]
     others = [gain for recipe, gain in gains.items() if recipe not in COVERAGE]
-    through = [id_ for id_ in run("comer-fusion", "large").expressions("2014") if id_.startswith(tuple(crohme().sheets))]
+    ids, through = run("comer-fusion", "large").expressions("2014"), tuple(crohme().sheets)
+    through = [id_ for id_ in ids if id_.startswith(through)]
     best = json.loads((RESULTS / "leaderboard.json").read_text())["ceilings"]
     right = [f"{best[year]['exact']:,} of {best[year]['n']:,}" for year in YEARS]
     percent = 100 * best["2014"]["exact"] / best["2014"]["n"]
