@@ -22,7 +22,6 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.start import FILE, first_weights
 from hmerbench.benchmarks.yaml_files import merge
 from hmerbench.evaluation.scoring.interval import interval_text
-from hmerbench.evaluation.scoring.stats import mcnemar
 from hmerbench.models.network import Network
 from hmerbench.models.settings import of_its_network
 from hmerbench.models.vocab import SPECIAL
@@ -113,6 +112,8 @@ def tell_gain(run: RunFolder, archive: Archive) -> None:
     start = first_weights(run)
     if start is None:
         return
+    from hmerbench.evaluation.scoring.stats import mcnemar  # needs scipy, which training does without
+
     of, samples = _held_out(run.settings, archive)
     before, after = (_right(model, run.settings, samples) for model in (start, load_weights(run.weights)))
     won, lost = len(after - before), len(before - after)
