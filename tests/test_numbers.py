@@ -81,8 +81,8 @@ def readme() -> list[str]:
     low, high = float(row["difference_low"]), float(row["difference_high"])
     ours, theirs = (100 * int(of["exact"]) / int(of["n"]) for of in (row, board("comer")))
     return [
-        f"Its Fusion reads {ours:.1f} % of all images, the authors' network {theirs:.1f} % ({lead():+.1f}, "
-        f"{low:.1f} to {high:.1f} over writers)"
+        f"its Fusion reads {ours:.1f} % of the {int(row['n']):,} images, the authors' network {theirs:.1f} % "
+        f"({lead():+.1f}, {low:.1f} to {high:.1f} over writers)"
     ]
 
 
@@ -258,7 +258,7 @@ TOLD: dict[str, dict[str, list[str]]] = {
     "results/LIMITATIONS.md": {
         "no file holds them, as the document says": [
             "by up to 4e-9 after one",
-            "are changed by 6e-8",
+            "changed by 6e-8",
             "30 images a year (seed 11",
             "| 1.8 | 100 |",
             "| 0.83 | 46 |",

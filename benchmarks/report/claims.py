@@ -79,17 +79,19 @@ def claims(results: Path) -> str:
 
 
 def _short(table: Sequence[Mapping[str, str]], rows: Mapping[str, Rows], own: set[str]) -> str:
-    """What holds and what does not, and on what: the verdicts with their claims, the presets with their seeds."""
+    """What holds and what does not, and on what: the verdicts with their claims, the presets with seeds and devices."""
     lines = ["| verdict | claims |", "|---|---|"]
     for name in VERDICTS:
         found = [line["claim"].rpartition(" (")[0] for line in table if line["verdict"] == f"**{name}**"]
         lines.append(f"| **{name}** | {'; '.join(found) or 'none'} |")
-    lines += ["", "| preset | seeds a row of Table 1 | trained by | counts |", "|---|---|---|---|"]
+    lines += ["", "| preset | seeds a row of Table 1 | trained by | on | counts |", "|---|---|---|---|---|"]
     for preset, of in rows.items():
         seeds = presets.number_range([len(runs) for recipe, runs in of.items() if recipe in ORDER])
         program = "in part a program that is not in this repository" if _any_external(of) else "this suite"
         why = "yes" if counts(preset, of, own) else "no: one seed" if preset in own else "no: weights of another preset"
-        lines.append(f"| `{preset}` | {seeds} | {program} | {why} |")
+        places = [place for runs in of.values() for run in runs for place in run.folder.environments]
+        devices = ", ".join(sorted({place.get("device") or "unknown" for place in places}))
+        lines.append(f"| `{preset}` | {seeds} | {program} | {devices} | {why} |")
     return "\n".join([*lines, ""]) + "\nWhat made each run: [PROVENANCE.md](PROVENANCE.md).\n"
 
 
@@ -259,7 +261,7 @@ the writers come on top.
 
 The paper's rows are one seed each. The one published spread of CoMER's seeds (token matches of five seeds, reported by
 the ICAL project: standard deviations of {spreads}) lets two runs of {YEAR} differ by up to {limit:.1f} points in 95
-of 100 cases. That covers these steps of Table 1: {", ".join(steps)}.
+of 100 cases. If ExpRate varies alike, that covers these steps of Table 1: {", ".join(steps)}.
 """
 
 

@@ -160,8 +160,8 @@ def test_claims_of_made_up_runs(tmp_path: Path) -> None:
         if "|" in line
     }
     assert cells["claim"] == ["reported", "family", "verdict", "`small`", "(`medium`)"]
-    assert "| `small` | 3 | this suite | yes |" in text
-    assert "| `medium` | 1 | in part a program that is not in this repository | no: one seed |" in text
+    assert "| `small` | 3 | this suite | cpu | yes |" in text
+    assert "| `medium` | 1 | in part a program that is not in this repository | cpu | no: one seed |" in text
     assert "| **supported** | Coverage helps; Self-coverage helps; " in text
     assert "| **contradicted** | none |" in text
     verdicts = {claim: row[2] for claim, row in cells.items() if len(row) == 5}
