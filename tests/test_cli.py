@@ -280,4 +280,4 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
     (archive / "data/train/caption.txt").write_text("a\tx\n")
     shutil.copy(next((archive / "data/2014/img").iterdir()), archive / "data/train/img/a.bmp")
     shutil.rmtree(archive / "data/train/symLg")
-    assert main("predict", str(run.path)) == 1 and "their digests differ" in capsys.readouterr().err
+    assert main("train", str(run.path)) == 1 and "their digests differ" in capsys.readouterr().err

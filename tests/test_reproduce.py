@@ -279,7 +279,7 @@ def test_each_stage_alone(archive: Path, tmp_path: Path, stages: list[str], caps
         cli.app(["predict", str(folder)], standalone_mode=False)
     other = tiny_archive(tmp_path / "other", train=8)
     with pytest.raises(UserError, match="their digests differ"):
-        cli.app(["predict", str(folder), "--crohme", str(other)], standalone_mode=False)
+        cli.app(["train", str(folder), "--crohme", str(other)], standalone_mode=False)
 
 
 def test_missing_input_is_named(archive: Path, tmp_path: Path) -> None:

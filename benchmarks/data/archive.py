@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -293,8 +294,11 @@ class Archive:
         return not self._other_captions(split, like) if like and split in like.splits else None
 
     def holds(self, digest: str) -> bool:
-        """Whether data of this digest are here, alone or beside other test sets."""
-        return digest in (self.digest, *self.editions)
+        """Whether data of this digest are here, alone or beside test sets that no published set has."""
+        if digest in (self.digest, *self.editions):
+            return True
+        published = {PREPARED_MARKER, *chain.from_iterable(known.splits for known in datasets().values())}
+        return not {*self.splits} <= published and digest == self._digest(published)
 
     def _other_captions(self, split: str, known: Dataset) -> bool:
         return self.caption_md5(split) != known.splits[split].captions
