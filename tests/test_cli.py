@@ -128,6 +128,8 @@ def test_scripts_of_lgeval_keep_their_names(tmp_path: Path) -> None:
         (["reproduce", "--seeds", str(2**64)], f"'{2**64}' is not a seed"),
         (["reproduce", "--seeds", "9" * 5000], f"'{'9' * 40}' is not a seed"),
         (["tables", "--results", "junk.zip/deeper"], "junk.zip/deeper"),
+        (["report", "--systems", "nowhere"], "nowhere: there is no such folder"),
+        (["draw", "--replay", "junk.zip"], "junk.zip"),
     ],
 )
 def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, arguments: list[str], words: str) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hmerbench.benchmarks.cli.options import RESULTS, Crohme, Results, app
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
 
 PANEL = "Results"
@@ -66,5 +67,7 @@ def report(
     """Write the HTML report, results/report/index.html."""
     from hmerbench.benchmarks.report.page.make import report
 
+    if systems is not None and not systems.is_dir():
+        raise UserError(f"{systems}: there is no such folder; give one that holds a folder for each system")
     path = report(crohme, results, attention, systems)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser without a server")

@@ -98,9 +98,12 @@ def draw(
     results: Results = RESULTS,
 ) -> None:
     """Write a page to draw on, one file that reads formulas in the browser; by default with a small network."""
+    from hmerbench.benchmarks.data.archive import open_archive
     from hmerbench.benchmarks.export.draw.make import write_page
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
 
+    if replay:
+        open_archive(replay)  # refused before a page is made
     recognizer, path = Recognizer.load(run, fast=not large), output or results / "local/draw/index.html"
     write_page(recognizer, path, results / "local/onnxruntime-web")
     print(f"{path}: reads with {recognizer.name}, {path.stat().st_size / 1e6:.1f} MB; open it in a browser")
