@@ -1,39 +1,26 @@
 """The settings of a run: a recipe (a row of the paper's tables), a preset (how much to spend) and a seed fix them all.
 
 The defaults *are* the authors' training (CoMER's released program). A preset changes how much is spent, a recipe
-selects the row of the table; `resolve` merges defaults <- preset <- recipe and refuses unknown keys.
+selects the row of the table; resolve.py makes settings of these files.
 
 What stands below a setting is its meaning, which `ls --keys` lists with its type and range, and the source of its
 default: "4.1" is a section of the paper (CoMER, ECCV 2022), "program" the authors' released program, where the paper is
 silent or differs, "ours" a setting of this suite, whose default keeps the authors' behaviour.
 """
 
-import difflib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import digest_of
-from hmerbench.benchmarks.printing import err_console
-from hmerbench.benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
-from hmerbench.evaluation.datasets import crohme, datasets
+from hmerbench.benchmarks.validation import validate
+from hmerbench.benchmarks.yaml_files import merge, nested, to_yaml
+from hmerbench.evaluation.datasets import crohme
 from hmerbench.models.inference.options import SearchOptions
-from hmerbench.models.settings import (
-    MAX_STEPS,
-    NETWORKS,
-    UNNAMED,
-    AnySettings,
-    of_its_network,
-    settings_class,
-    without_former,
-)
+from hmerbench.models.settings import MAX_STEPS, AnySettings, of_its_network
 from hmerbench.models.vocab import Vocabulary
 
 SCHEMA = 8  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
@@ -48,13 +35,6 @@ FILLED_IN = {  # by the run
 AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
 NEED_INK = ("sub_expressions", "exchanged", "substitution")  # the keys of `data` for which pen strokes are needed
-ABOUT = ("description", "runs_on")  # of a file: what for, and a preset's hardware; no settings
-SECTIONS = {"data", "model", "augmentation", "training", "search"}
-SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
-# keys of `training` up to version 7: how a run was computed, which environment.json records
-FORMER_TRAINING = {"threads", "workers", "resident", "graphs"}
-PRESETS = ("smoke", "small", "medium", "large", "paper", "gpu")  # the ladder: from minutes to the authors' network
-Settings = TypeVar("Settings", bound=BaseModel)
 Name = Annotated[str, Field(pattern=r"^([\w+][\w+., =-]*)?$")]  # becomes part of file names, tables and figures
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
@@ -358,209 +338,3 @@ def digest_of_keys(keys: Mapping[str, Any]) -> str:
     """Eight hex digits over the canonical JSON of settings."""
     text = json.dumps(keys, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def names(kind: str) -> list[str]:
-    """Names of the shipped recipes, presets or tuning spaces."""
-    return sorted(path.stem for path in (SHIPPED / kind).glob("*.yaml"))
-
-
-def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
-    """Merge defaults <- preset <- recipe, tied to the archive's name and digest.
-
-    `recipe` and `preset` are shipped names or paths of YAML files. A `model.size` stands for the keys that it means to
-    the network; other keys of the model override them. `select` becomes `heldout` if it names a test split
-    that the archive lacks; on the embedded set, which has no pen strokes, the settings that need them become 0.
-    """
-    recipe_name, recipe_keys, recipe_source = read_named("recipes", recipe)
-    preset_name, preset_keys, preset_source = read_named("presets", preset)
-    for keys, source in ((preset_keys, preset_source), (recipe_keys, recipe_source)):
-        refuse_filled_in(keys, source)
-    source = f"{recipe_source} with {preset_source}"
-    merged = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
-    merged["model"] = sized(merged.get("model", {}), source)
-    merged["select"] = select = str(merged.get("select", Config.model_fields["select"].default))  # a year is a number
-    there = archive.test_splits if archive else ()
-    known = *there, *(split for each in datasets().values() for split in each.tests)
-    if select not in ("heldout", "last", *known):
-        raise UserError(f"{source}: select: must be heldout, last or a test set, not {select[:40]!r}")
-    if archive is not None:
-        merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
-        if archive.name == "embedded":
-            merged["data"] |= dict.fromkeys(NEED_INK, 0)
-        if any(merged["data"].get(key) for key in NEED_INK):
-            merged["data"]["ink"] = archive.ink_digest
-        if select not in ("heldout", "last", *there):
-            merged["select"] = "heldout"
-            if archive.name != "embedded":
-                _tell_heldout(archive.path, select)
-    config = validate(Config, merged, source)
-    if weights := config.search.language.weights:
-        if not Path(weights).is_file():
-            raise UserError(f"{source}: search.language.weights: there is no {weights}; `reproduce-lm` makes one")
-        config = config.changed({"search.language.digest": digest_of(Path(weights))})
-    for path in config.search.together.weights:
-        if not path.is_file():
-            raise UserError(f"{source}: search.together.runs: there is no {path}; train that run, or leave it out")
-    if weights := config.search.together.weights:
-        config = config.changed({"search.together.digests": [digest_of(path) for path in weights]})
-    return config
-
-
-@cache
-def _tell_heldout(archive: Path, select: str) -> None:
-    """Once for all runs on an archive."""
-    err_console.print(f"{archive}: no test set {select} in it, so a held-out part of train selects the weights")
-
-
-def sized(model: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Keys of a model with those that its `size` stands for. Raises UserError for a size that its network lacks."""
-    keys, name = dict(model), network_of(model)
-    size, sizes = keys.pop("size", "published"), NETWORKS[name].sizes
-    if size not in list(sizes):
-        raise UserError(f"{source}: model.size: {name} has no size {size!r}; choose one of {', '.join(sizes)}")
-    return merge(sizes[size], keys)
-
-
-def network_of(model: object) -> str:
-    """The network that keys of a model name; UNNAMED if they name none, or an unusable one, to be refused later."""
-    with suppress(ValueError):
-        if isinstance(model, Mapping) and (settings := settings_class(model.get("network"))):
-            return settings.network
-    return UNNAMED
-
-
-def load(path: Path) -> Config:
-    """Read the `config.yaml` of a run folder. An older one keeps its schema version, so it is not trained further."""
-    if not path.exists():
-        raise UserError(f"{path.parent}: this is not a run folder (no config.yaml is in it); `hmerbench ls` lists runs")
-    keys = _stored(path)
-    version = keys["schema_version"]
-    older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"
-    return validate(Config, keys, f"{path}{older}")
-
-
-def _stored(path: Path) -> dict[str, Any]:
-    """The keys of a config.yaml."""
-    keys = {"schema_version": 1} | read_yaml(path)
-    if isinstance(model := keys.get("model"), dict):
-        keys["model"] = without_former(model)
-    if keys["schema_version"] <= 7 and isinstance(training := keys.get("training"), dict):
-        keys["training"] = {key: value for key, value in training.items() if key not in FORMER_TRAINING}
-    return keys
-
-
-def check_folder(config: Config, folder: Path) -> None:
-    """Raise UserError if `folder` contains a run of other settings; the message names every key that differs."""
-    path = folder / "config.yaml"
-    if not path.exists():
-        return
-    # keys added since the folder was made count as defaults there; the schema version still tells the two apart
-    keys = _stored(path)
-    model = of_its_network({"network": network_of(keys.get("model", {}))})
-    search = Search.model_validate({"direction": model.directions[0]})
-    defaults = Config(recipe="", preset="", model=model, search=search)
-    there = merge(defaults.model_dump(mode="json"), keys)
-    old, new = flat(there), flat(config.model_dump(mode="json"))
-    if different := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:
-        changes = (f"{name} {old.get(name, 'absent')} instead of {new.get(name, 'absent')}" for name in different)
-        raise UserError(
-            f"{path}: the folder holds a run of other settings ({', '.join(changes)}); choose another, or delete it"
-        )
-
-
-def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:
-    """Name, keys and source of a shipped recipe or preset, or of a YAML file.
-
-    A file with a key `base` overrides keys of the file that it names (one next to it, or a shipped one). `above` are
-    the files based on this one, to detect cycles.
-    """
-    if name in above:
-        raise UserError(f"{kind}: {' is based on '.join((*above, name))}; remove one `base`")
-    if name.endswith((".yaml", ".yml")):
-        stem, keys, source = Path(name).stem, read_yaml(Path(name)), name
-    elif name in names(kind):
-        stem, keys, source = name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
-    else:
-        what, known = Path(kind).name[:-1], ", ".join(names(kind))
-        of = f"{above[-1]}: base: " if above else ""
-        raise UserError(f"{of}no {what} called '{name}': choose one of {known}, or give a YAML file")
-    for section in sorted(SECTIONS & keys.keys()):
-        if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
-            raise UserError(f"{source}: {section}: must hold keys; remove it if it has none")
-    for key in ABOUT:
-        keys.pop(key, None)
-    if (base := keys.pop("base", None)) is not None:
-        if not isinstance(base, str):
-            raise UserError(
-                f"{source}: base: must be the name of one of the {Path(kind).name}, or a YAML file, not {base!r}"
-            )
-        if base.endswith((".yaml", ".yml")):
-            base = str((Path(name).parent / base).resolve())  # `..` and links must not hide a cycle
-        keys = merge(read_named(kind, base, *above, name)[1], keys)
-    return stem, keys, source
-
-
-def refuse_filled_in(keys: Mapping[str, Any], source: str) -> None:
-    """Raise UserError if a file sets a key that the run itself fills in."""
-    for name in sorted(FILLED_IN & flat(keys).keys()):
-        fix = "and give --seed (SEEDS=)" if name == "seed" else "as the run fills it in"
-        raise UserError(f"{source}: {name}: this is not a setting of a recipe or preset; remove it, {fix}")
-
-
-def validate(model: type[Settings], keys: Mapping[str, Any], source: str) -> Settings:
-    """Validate `keys` as a `model`, such as Config.
-
-    Raises UserError, beginning with `source`, for the first fault; for an unknown key, it suggests the closest one.
-    """
-    try:  # through JSON: strict types, but YAML's lists are accepted as tuples
-        return model.model_validate_json(json.dumps(keys, default=str))
-    except ValidationError as error:
-        first, count, fault = error.errors()[0], error.error_count(), first_fault(error)
-        if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            where = ".".join(map(str, first["loc"]))
-            nearest = _nearest(where, list(schema(model, network_of(keys.get("model", {})))))
-            hint = f"; did you mean {nearest}?" if nearest else ""
-            if nearest == where:  # written with dots, as on the command line
-                hint = f"; write `{where.replace('.', ': {')}: …{'}' * where.count('.')}`"
-            fault = f"{where}: no such key{hint}"
-        more = f" (and {count - 1} more)" if count > 1 else ""
-        raise UserError(f"{source}: {fault}{more}") from None
-
-
-def first_fault(error: ValidationError, start: int = 0) -> str:
-    """The first fault, after its location: keys, and list indices, which count from `start`."""
-    first = error.errors()[0]
-    where = ".".join(str(part + start) if isinstance(part, int) else part for part in first["loc"])
-    return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
-
-
-def schema(model: type[BaseModel] = Config, network: str = UNNAMED) -> dict[str, dict[str, Any]]:
-    """JSON schema of every key and section, by full name (training.optimizer.lr); the model has those of `network`."""
-    whole, settings = model.model_json_schema(), TypeAdapter(NETWORKS[network]).json_schema()
-    for kind in NETWORKS[network].__mro__:  # pydantic leaves out the docstrings of inherited settings
-        for name, field in getattr(kind, "__pydantic_fields__", {}).items():
-            if field.description:
-                settings["properties"][name]["description"] = field.description
-
-    def fields(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        for name, field in section["properties"].items():
-            yield prefix + name, field
-            if (model, prefix, name) == (Config, "", "model"):
-                yield from fields(settings, "model.")
-            for part in (field, *field.get("anyOf", ())):
-                if "$ref" in part:
-                    yield from fields(whole["$defs"][part["$ref"].rpartition("/")[2]], f"{prefix}{name}.")
-
-    return dict(fields(whole, ""))
-
-
-def _nearest(name: str, names: Sequence[str]) -> str | None:
-    """The most similar key, among siblings first, then anywhere; those of a network resemble no others."""
-    section, _, key = name.rpartition(".")
-    siblings = {full.rpartition(".")[2]: full for full in names if full.rpartition(".")[0] == section}
-    anywhere = {full.rpartition(".")[2]: full for full in reversed(names)}
-    for known in (siblings,) if section == "model" else (siblings, anywhere):
-        if close := difflib.get_close_matches(key, known, 1):
-            return known[close[0]]
-    return None

@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hmerbench.benchmarks.config import FILLED_IN, names, network_of, read_named, schema
+from hmerbench.benchmarks.config import FILLED_IN, Config
+from hmerbench.benchmarks.resolve import names, read_named
+from hmerbench.benchmarks.validation import network_of, schema
 from hmerbench.models.settings import NETWORKS, UNNAMED
 
 NETWORK = "which of the networks in models/; set by recipes (ours)"
@@ -20,7 +22,7 @@ def settable() -> list[dict[str, str]]:
     """
     for recipe in names("recipes"):
         network_of(read_named("recipes", recipe)[1].get("model", {}))  # finds a network that is in a file of its own
-    fields = {name: field for name, field in schema().items() if not name.startswith("model.")}
+    fields = {name: field for name, field in schema(Config).items() if not name.startswith("model.")}
     sections = {name.rpartition(".")[0] for name in fields} | {"model"}
     listed = {name: field for name, field in fields.items() if name not in FILLED_IN | sections}
     sizes = dict.fromkeys(size for settings in NETWORKS.values() for size in settings.sizes)
@@ -28,7 +30,7 @@ def settable() -> list[dict[str, str]]:
     listed["model.size"] = {"enum": list(sizes), "default": "published", "description": SIZE}
     rows = [_row(name, field, field.get("description", "")) for name, field in listed.items()]
     for network in NETWORKS:
-        own = {name: field for name, field in schema(network=network).items() if name.startswith("model.")}
+        own = {name: field for name, field in schema(Config, network).items() if name.startswith("model.")}
         del own["model.network"]
         rows += [_row(name, field, f"{network}: {field.get('description', '')}") for name, field in own.items()]
     return rows

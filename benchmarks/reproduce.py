@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hmerbench.benchmarks.config import Config, check_folder
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.files import locked
@@ -23,6 +23,7 @@ from hmerbench.benchmarks.jobs.here import Here
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.report.plan import show_plan
+from hmerbench.benchmarks.resolve import check_folder
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import announce, remember, report_command, workspace
 

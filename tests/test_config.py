@@ -8,40 +8,41 @@ from dataclasses import fields, is_dataclass
 import pytest
 import yaml
 
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks import keys, yaml_files
-from hmerbench.benchmarks.config import SCHEMA, Config, Language, Optimizer, Together, Training
+from hmerbench.benchmarks.config import FILLED_IN, SCHEMA, Config, Language, Optimizer, Together, Training
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.report.paper import ORDER
+from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.trainer import train
+from hmerbench.benchmarks.yaml_files import flat, to_yaml
 from hmerbench.models.settings import NETWORKS
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive
 
-RECIPES = configs.names("recipes")
+RECIPES = names("recipes")
 
 
 def test_every_preset_has_its_place() -> None:
-    assert configs.names("presets") == sorted(configs.PRESETS)
+    assert names("presets") == sorted(PRESETS)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("preset", configs.PRESETS)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_every_recipe_resolves_with_every_preset(recipe, preset):
-    config = configs.resolve(recipe, preset, 7)
+    config = resolve(recipe, preset, 7)
     if recipe not in ORDER:  # of the paper's Table 1
         return
     assert vars(config.model)["cross_coverage"] == (recipe in ("comer-cross", "comer-fusion"))
     assert vars(config.model)["self_coverage"] == (recipe in ("comer-self", "comer-fusion"))
-    fusion = configs.resolve("comer-fusion", preset, 7).augmentation
+    fusion = resolve("comer-fusion", preset, 7).augmentation
     assert config.augmentation == (fusion and fusion.model_copy(update={"scale": None}) if recipe == "bttr" else fusion)
 
 
 def test_paper_is_the_authors_training():
-    config = configs.resolve("comer-fusion", "paper", 7)
+    config = resolve("comer-fusion", "paper", 7)
     t = config.training
     assert (t.optimizer.name, t.optimizer.lr, t.optimizer.momentum, t.optimizer.weight_decay) == (
         "sgd",
@@ -124,7 +125,7 @@ OTHER = {  # a value for every setting that differs from the preset small's
 
 def with_other(config: Config, path: str) -> Config:
     """The configuration with the setting at `path` changed, without validation, which would forbid some."""
-    value, keys, parents = configs.flat(OTHER)[path], path.split("."), [config]
+    value, keys, parents = flat(OTHER)[path], path.split("."), [config]
     for key in keys[:-1]:
         parents.append(getattr(parents[-1], key))
     for parent, key in zip(reversed(parents), reversed(keys), strict=True):
@@ -139,20 +140,20 @@ def with_other(config: Config, path: str) -> Config:
 
 
 def test_every_setting_has_another_value_here():
-    small = configs.resolve("comer-fusion", "small", 7).model_dump()
-    assert configs.flat(OTHER).keys() == configs.flat(small).keys()
+    small = resolve("comer-fusion", "small", 7).model_dump()
+    assert flat(OTHER).keys() == flat(small).keys()
 
 
-@pytest.mark.parametrize("path", configs.flat(OTHER))
+@pytest.mark.parametrize("path", flat(OTHER))
 def test_another_setting_is_another_run(path, tmp_path):
-    made = configs.resolve("comer-fusion", "small", 7)
+    made = resolve("comer-fusion", "small", 7)
     (tmp_path / "config.yaml").write_text(made.to_yaml())
     (tmp_path / "best.safetensors").touch()
-    configs.check_folder(made, tmp_path)
+    check_folder(made, tmp_path)
     other = with_other(made, path)
     assert other.digest != made.digest
     stages = (
-        lambda: configs.check_folder(other, tmp_path),
+        lambda: check_folder(other, tmp_path),
         lambda: train(RunFolder(tmp_path, other), None),  # type: ignore[arg-type]
         lambda: predict(RunFolder(tmp_path, other), None, []),  # type: ignore[arg-type]
     )
@@ -167,15 +168,15 @@ def test_another_setting_is_another_run(path, tmp_path):
 
 def test_a_language_model_is_a_setting_only_where_there_is_one(tmp_path):
     """Runs from before there was one keep their settings; with one, the run is tied to the content of its file."""
-    plain, weights, preset = configs.resolve("comer-fusion", "smoke", 7), tmp_path / "lm", tmp_path / "smoke.yaml"
+    plain, weights, preset = resolve("comer-fusion", "smoke", 7), tmp_path / "lm", tmp_path / "smoke.yaml"
     assert "language" not in plain.model_dump()["search"] and "language" not in plain.to_yaml()
     digests, names = {plain.digest}, {plain.search.name}
     for content, weight in (("one", 0.1), ("two", 0.1), ("two", 0.2)):
         weights.write_text(content)
         preset.write_text(f"base: smoke\nsearch: {{language: {{weights: {weights}, weight: {weight}}}}}")
-        made = configs.resolve("comer-fusion", str(preset), 7)
+        made = resolve("comer-fusion", str(preset), 7)
         (tmp_path / "config.yaml").write_text(made.to_yaml())
-        assert configs.load(tmp_path / "config.yaml") == made and len(made.search.language.digest) == 16
+        assert load(tmp_path / "config.yaml") == made and len(made.search.language.digest) == 16
         digests.add(made.digest)
         names.add(made.search.name)
     assert len(digests) == 4 and len(names) == 3 and any("+language0.2,0" in name for name in names)
@@ -183,7 +184,7 @@ def test_a_language_model_is_a_setting_only_where_there_is_one(tmp_path):
 
 def test_fixed_statistics_are_a_setting_only_where_there_are_any():
     """Runs from before there were any keep their settings."""
-    plain = configs.resolve("comer-fusion", "medium", 7)
+    plain = resolve("comer-fusion", "medium", 7)
     assert "fixed_statistics" not in plain.model_dump()["training"] and "fixed_statistics" not in plain.to_yaml()
     fixed = [plain.changed({"training.fixed_statistics": share}) for share in (0.0, 0.25, 0.5)]
     assert fixed[0] == plain and len({config.digest for config in fixed}) == 3
@@ -202,19 +203,19 @@ def test_at_least_one_epoch_has_fixed_statistics_and_one_has_not(epochs: int, sh
 
 def test_other_networks_are_a_setting_only_where_there_are_any(tmp_path):
     """A run is tied to the content of their weights."""
-    plain, preset = configs.resolve("comer-fusion", "smoke", 7), tmp_path / "smoke.yaml"
+    plain, preset = resolve("comer-fusion", "smoke", 7), tmp_path / "smoke.yaml"
     assert "together" not in plain.model_dump()["search"] and "together" not in plain.to_yaml()
     digests = {plain.digest}
     for content in ("one", "two"):
         (tmp_path / "best.safetensors").write_text(content)
         preset.write_text(f"base: smoke\nsearch: {{together: {{runs: [{tmp_path}, {tmp_path}]}}}}")
-        made = configs.resolve("comer-fusion", str(preset), 7)
+        made = resolve("comer-fusion", str(preset), 7)
         (tmp_path / "config.yaml").write_text(made.to_yaml())
-        assert configs.load(tmp_path / "config.yaml") == made and made.search.name.startswith("joint10+networks3")
+        assert load(tmp_path / "config.yaml") == made and made.search.name.startswith("joint10+networks3")
         digests.add(made.digest)
     assert len(digests) == 3
     with pytest.raises(UserError, match=r"search\.together: densewap reads alone; leave it out"):
-        configs.resolve("densewap", str(preset), 7)
+        resolve("densewap", str(preset), 7)
 
 
 def test_another_default_is_another_run():
@@ -223,35 +224,35 @@ def test_another_default_is_another_run():
     class Later(Optimizer):
         momentum: float = 0.5
 
-    made = configs.resolve("comer-fusion", "paper", 7)
+    made = resolve("comer-fusion", "paper", 7)
     later = made.model_copy(update={"training": made.training.model_copy(update={"optimizer": Later()})})
     assert later.digest != made.digest
 
 
 def test_settings_of_an_older_version(tmp_path):
     """Its results are read, but its runs are not trained further, even if no other setting differs."""
-    made = configs.resolve("comer-fusion", "small", 7)
+    made = resolve("comer-fusion", "small", 7)
     (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
-    older = configs.load(tmp_path / "config.yaml")
+    older = load(tmp_path / "config.yaml")
     assert older == made.model_copy(update={"schema_version": 1})
     with pytest.raises(UserError, match=rf"\(schema_version 1 instead of {SCHEMA}\)"):
-        configs.check_folder(made, tmp_path)
+        check_folder(made, tmp_path)
     with pytest.raises(UserError, match=f"the run has version 1 of the settings, and this suite has {SCHEMA}"):
         train(RunFolder(tmp_path, older), None)  # type: ignore[arg-type]
     (tmp_path / "config.yaml").write_text("recipe: r\npreset: p\nbeam: 10\n")
     with pytest.raises(UserError, match=rf"config\.yaml \(version 1 of the settings, not {SCHEMA}\): beam: "):
-        configs.load(tmp_path / "config.yaml")
+        load(tmp_path / "config.yaml")
     (tmp_path / "mine.yaml").write_text("schema_version: 1")
     with pytest.raises(UserError, match=r"schema_version: this is not a setting of a recipe or preset; remove it"):
-        configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
+        resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
 
 
 def test_the_papers_preset_is_the_defaults_and_the_list_of_keys_is_complete():
     plain = Config(recipe="comer-fusion", preset="paper").model_dump(mode="json")
-    assert configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
+    assert resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
     plain["training"] = {name: plain["training"].get(name, 0.0) for name in Training.model_fields}
     plain["search"] |= {"language": Language().model_dump(), "together": Together().model_dump(mode="json")}
-    settable = {name: value for name, value in configs.flat(plain).items() if name not in configs.FILLED_IN}
+    settable = {name: value for name, value in flat(plain).items() if name not in FILLED_IN}
     settable = {name: value for name, value in settable.items() if not name.startswith("model.")}
     networks = {"model.network": "comer", "model.size": "published"}
     own = [(f"model.{key.name}", key.default) for network in NETWORKS.values() for key in fields(network)]
@@ -264,9 +265,9 @@ def test_the_papers_preset_is_the_defaults_and_the_list_of_keys_is_complete():
 
 
 def test_settings_are_read_back(tmp_path):
-    base = configs.resolve("comer-fusion", "paper", 7)
+    base = resolve("comer-fusion", "paper", 7)
     (tmp_path / "config.yaml").write_text(base.to_yaml())
-    again = configs.load(tmp_path / "config.yaml")
+    again = load(tmp_path / "config.yaml")
     assert again == base
     assert again.digest == base.digest
 
@@ -334,7 +335,7 @@ def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
     path.write_text(text)
     for given in (None, archive):
         with pytest.raises(UserError) as error:
-            configs.resolve("comer-fusion", str(path), 7, given)
+            resolve("comer-fusion", str(path), 7, given)
         assert message in str(error.value)
         assert "mine.yaml" in str(error.value)
         assert "\n" not in str(error.value)
@@ -354,7 +355,7 @@ def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
 def test_a_fault_of_a_recipe_with_another_network(tmp_path, text, message):
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=re.escape(message)):
-        configs.resolve(str(tmp_path / "mine.yaml"), "medium", 7)
+        resolve(str(tmp_path / "mine.yaml"), "medium", 7)
 
 
 def test_the_year_that_selects_may_be_unquoted(tmp_path, capsys):
@@ -363,19 +364,19 @@ def test_the_year_that_selects_may_be_unquoted(tmp_path, capsys):
     for year, selects in (("2014", "2014"), ("2016", "heldout")):
         (tmp_path / "mine.yaml").write_text(f"base: smoke\nselect: {year}")
         for recipe in ("comer-fusion", "bttr"):
-            assert configs.resolve(recipe, str(tmp_path / "mine.yaml"), 7, archive).select == selects
+            assert resolve(recipe, str(tmp_path / "mine.yaml"), 7, archive).select == selects
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("no test set 2016 in it, so a held-out part of train") == 1 and "no test set 2014" not in said
 
 
 def test_a_file_may_override_another(tmp_path):
     """The base is a shipped name or a file next to it; keys that are not overridden keep the base's values."""
-    small, medium = (configs.flat(configs.resolve("bttr", name, 7).model_dump()) for name in ("small", "medium"))
+    small, medium = (flat(resolve("bttr", name, 7).model_dump()) for name in ("small", "medium"))
     changed = {name for name, value in medium.items() if value != small[name]}
     assert {name for name in changed if name.startswith("model.")} == set() and "training.epochs" in changed
     (tmp_path / "below.yaml").write_text("base: medium\ntraining: {epochs: 5}")
     (tmp_path / "above.yaml").write_text("base: below.yaml\ntraining: {bf16: false}")
-    config = configs.resolve("bttr", str(tmp_path / "above.yaml"), 7)
+    config = resolve("bttr", str(tmp_path / "above.yaml"), 7)
     assert (config.preset, config.training.epochs, config.training.bf16) == ("above", 5, False)
     assert config.data.sub_expressions == medium["data.sub_expressions"]
 
@@ -392,20 +393,20 @@ def test_a_file_may_override_another(tmp_path):
 def test_an_invalid_base_is_refused(tmp_path, base, message):
     (tmp_path / "mine.yaml").write_text(f"base: {base}")
     with pytest.raises(UserError, match=message):
-        configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
+        resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
 
 
 def test_every_number_must_be_finite(tmp_path):
     """nan, inf and -inf are refused for every float of the schema."""
-    path, base = tmp_path / "mine.yaml", configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json")
-    floats = [name for name, value in configs.flat(base).items() if isinstance(value, float)]
+    path, base = tmp_path / "mine.yaml", resolve("comer-fusion", "paper", 7).model_dump(mode="json")
+    floats = [name for name, value in flat(base).items() if isinstance(value, float)]
     floats += ["training.optimizer.clip"]  # none by default
     assert len(floats) == 19
     for name in floats:
         for value in (".nan", ".inf", "-.inf"):
             path.write_text("".join(f"{'  ' * i}{key}:\n" for i, key in enumerate(name.split(".")))[:-1] + f" {value}")
             with pytest.raises(UserError, match=r"finite number|must be a number|less than|greater than"):
-                configs.resolve("bttr-baseline", str(path), 7)
+                resolve("bttr-baseline", str(path), 7)
     for text in (
         "augmentation: {scale: [.nan, 1.0]}",
         "augmentation: {scale: [1.0, .inf]}",
@@ -413,21 +414,21 @@ def test_every_number_must_be_finite(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(UserError, match=r"finite number|less than|greater than"):
-            configs.resolve("bttr-baseline", str(path), 7)
+            resolve("bttr-baseline", str(path), 7)
 
 
 @pytest.mark.parametrize("rate", ["1e-3", "1.0e-3", "0.001", "1E-3", ".001", "10.e-4"])
 def test_notations_of_a_number(tmp_path, rate):
     (tmp_path / "mine.yaml").write_text(f"training: {{optimizer: {{lr: {rate}}}}}")
-    assert configs.resolve("bttr", str(tmp_path / "mine.yaml"), 7).training.optimizer.lr == 0.001
+    assert resolve("bttr", str(tmp_path / "mine.yaml"), 7).training.optimizer.lr == 0.001
 
 
 @pytest.mark.parametrize("text", ["7e3f00aa", "12e53", "1e-3", "010", "1:30", "2014", ".5", ".inf", "no", "2014-01-01"])
 def test_text_is_not_read_back_as_a_number(tmp_path, text):
     """As the name of a preset (mine/1e-3.yaml) or a digest may look like one."""
-    made = configs.resolve("bttr", "smoke", 7).changed({"data.digest": text, "data.name": text})
+    made = resolve("bttr", "smoke", 7).changed({"data.digest": text, "data.name": text})
     (tmp_path / "config.yaml").write_text(made.to_yaml())
-    assert configs.load(tmp_path / "config.yaml") == made
+    assert load(tmp_path / "config.yaml") == made
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=list(NETWORKS))
@@ -437,19 +438,19 @@ def test_a_size_counts_its_dense_layers(network):
 
 
 def test_a_folder_whose_model_holds_nothing_is_refused(tmp_path):
-    made = configs.resolve("comer-fusion", "small", 7)
-    (tmp_path / "config.yaml").write_text(configs.to_yaml(made.model_dump(mode="json") | {"model": None}))
+    made = resolve("comer-fusion", "small", 7)
+    (tmp_path / "config.yaml").write_text(to_yaml(made.model_dump(mode="json") | {"model": None}))
     with pytest.raises(UserError, match="a run of other settings"):
-        configs.check_folder(made, tmp_path)
+        check_folder(made, tmp_path)
 
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UserError, match=r"no recipe called 'comer'.*comer-fusion"):
-        configs.resolve("comer", "paper", 7)
+        resolve("comer", "paper", 7)
     with pytest.raises(UserError, match=r"no preset called 'ink': choose one of gpu, large, "):
-        configs.resolve("comer-fusion", "ink", 7)
+        resolve("comer-fusion", "ink", 7)
     with pytest.raises(UserError, match="no such file"):
-        configs.resolve("comer-fusion", "nowhere.yaml", 7)
+        resolve("comer-fusion", "nowhere.yaml", 7)
 
 
 def test_config_cannot_be_changed():
@@ -459,12 +460,12 @@ def test_config_cannot_be_changed():
 
 def test_a_folder_older_than_a_key_accepts_its_own_settings(tmp_path):
     """Like committed runs: `predict FOLDER` and `evaluate` take the settings from the folder itself."""
-    older = yaml.safe_load(configs.resolve("comer-fusion", "smoke", 7).to_yaml())
+    older = yaml.safe_load(resolve("comer-fusion", "smoke", 7).to_yaml())
     del older["schema_version"], older["data"]["sub_expressions"], older["data"]["ink"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(older))
-    configs.check_folder(configs.load(tmp_path / "config.yaml"), tmp_path)
+    check_folder(load(tmp_path / "config.yaml"), tmp_path)
     with pytest.raises(UserError, match="schema_version 1 instead of"):
-        configs.check_folder(configs.resolve("comer-fusion", "smoke", 7), tmp_path)
+        check_folder(resolve("comer-fusion", "smoke", 7), tmp_path)
 
 
 TRICKY = [

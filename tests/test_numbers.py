@@ -14,9 +14,9 @@ from statistics import mean
 import pytest
 import scipy.stats
 
-from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, compare
 from hmerbench.benchmarks.report.paper import ORDER
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.evaluation.datasets import crohme

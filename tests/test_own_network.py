@@ -11,11 +11,11 @@ import pytest
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import hmerbench.models
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.attention import trace
 from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training import trainer
 from hmerbench.benchmarks.training.trainer import train
@@ -57,7 +57,7 @@ def test_slips_in_its_file_are_named(recipe: Path, right: str, wrong: str, messa
     file = recipe.with_name("counting.py")
     file.write_text(file.read_text().replace(right, wrong))
     with pytest.raises(UserError, match=re.escape(message)):
-        configs.resolve(str(recipe), "paper", 7)
+        resolve(str(recipe), "paper", 7)
 
 
 class Killed(BaseException):
@@ -69,7 +69,7 @@ def test_two_files_are_enough(recipe: Path, tmp_path: Path, monkeypatch: pytest.
     assert recipe.read_text().startswith("description: ")  # what `ls` shows of it
     archive = open_archive(tiny_archive(tmp_path / "archive"))
     size = {"growth_rate": 4, "num_layers": 1, "hidden": 16, "embedding": 16, "attention": 16}
-    config = configs.resolve(str(recipe), "paper", 7, archive).changed({"model": size, **TINY})
+    config = resolve(str(recipe), "paper", 7, archive).changed({"model": size, **TINY})
     run, killed = RunFolder(tmp_path / "run", config), RunFolder(tmp_path / "killed", config)
     train(run, archive)
     assert len(run.history) == 3

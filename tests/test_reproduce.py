@@ -12,13 +12,13 @@ import torch
 
 from hmerbench.benchmarks import reproduce as job
 from hmerbench.benchmarks.cli import main as cli
-from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
 from hmerbench.benchmarks.report import plan
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.runtime import configure_output

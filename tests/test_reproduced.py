@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from hmerbench.benchmarks.config import load
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.samples import evenly, with_ink
 from hmerbench.benchmarks.data.substitution import Substitution
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.report import summary, tables
+from hmerbench.benchmarks.resolve import load
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import evaluated, score
 from hmerbench.evaluation.lgeval import label_graph

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import read_symbols
 from hmerbench.benchmarks.data.normalize_image import read_gray
@@ -19,8 +18,10 @@ from hmerbench.benchmarks.data.samples import Sample, with_ink
 from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import pack
+from hmerbench.benchmarks.yaml_files import read_yaml, to_yaml
 from tests.helpers.ink import inkml, packed
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive
@@ -45,8 +46,8 @@ def test_a_name_that_is_no_file_name_is_refused(run: Path, tmp_path: Path, key: 
     victim = tmp_path / "victim/keep.txt"
     victim.parent.mkdir()
     victim.write_text("mine")
-    text = configs.read_yaml(run / "config.yaml")
-    (run / "config.yaml").write_text(configs.to_yaml(text | {key: name}))
+    text = read_yaml(run / "config.yaml")
+    (run / "config.yaml").write_text(to_yaml(text | {key: name}))
     for read in (pack, lambda folder: RunFolder(folder).run_key, lambda folder: RunFolder(folder).settings):
         with pytest.raises(UserError, match=rf"config\.yaml.*: .*{key}: String should match") as caught:
             read(run)
@@ -58,12 +59,12 @@ def test_a_preset_of_any_file_name_stays_below_runs(tmp_path: Path) -> None:
     for name in ("...yaml", "a|b.yaml", "$x.yaml"):
         (tmp_path / name).write_text("base: smoke")
         with pytest.raises(UserError, match="preset: String should match"):
-            configs.resolve("bttr", str(tmp_path / name), 7)
+            resolve("bttr", str(tmp_path / name), 7)
 
 
 def test_yaml_that_multiplies_is_refused(run: Path) -> None:
     (run / "config.yaml").write_text((run / "config.yaml").read_text() + BOMB)
-    for read in (lambda: configs.read_yaml(run / "config.yaml"), lambda: RunFolder(run).settings):
+    for read in (lambda: read_yaml(run / "config.yaml"), lambda: RunFolder(run).settings):
         with pytest.raises(UserError, match=r"config\.yaml: this is not YAML \(line \d+: an alias"):
             read()
 
@@ -76,7 +77,7 @@ def test_deep_files_are_damaged(run: Path) -> None:
 
 READERS: dict[str, Callable[[Path], object]] = {
     "data.zip": open_archive,
-    "preset.yaml": configs.read_yaml,
+    "preset.yaml": read_yaml,
     "config.yaml": lambda path: RunFolder(path.parent).settings,
     "history.jsonl": lambda path: RunFolder(path.parent).history,
     "image.png": read_gray,
@@ -102,7 +103,7 @@ def test_a_cycle_through_the_folder_above_is_found_at_once(tmp_path: Path) -> No
     (tmp_path / "below").mkdir()
     (tmp_path / "below/mine.yaml").write_text("base: ../below/mine.yaml")
     with pytest.raises(UserError, match="remove one `base`") as caught:
-        configs.resolve("bttr", str(tmp_path / "below/mine.yaml"), 7)
+        resolve("bttr", str(tmp_path / "below/mine.yaml"), 7)
     assert len(str(caught.value)) < 500
 
 

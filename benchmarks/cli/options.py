@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from hmerbench.benchmarks.config import PRESETS, SEED_LIMIT, read_named, refuse_filled_in
+from hmerbench.benchmarks.config import SEED_LIMIT
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
+from hmerbench.benchmarks.resolve import PRESETS, read_named, refuse_filled_in
 
 app = typer.Typer(
     help="hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition.",

@@ -21,8 +21,8 @@ from hmerbench.benchmarks.cli.options import (
     parse_seed,
     refuse_unknown,
 )
-from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.resolve import PRESETS
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.data.archive import Archive
@@ -51,9 +51,9 @@ def reproduce(
     epochs: Annotated[int | None, typer.Option(help="epochs of each run; default: the preset's", min=1)] = None,
 ) -> None:
     """The main job: train, recognize, score and log; then write the tables."""
-    from hmerbench.benchmarks.config import resolve
     from hmerbench.benchmarks.jobs.engine import Placing
     from hmerbench.benchmarks.reproduce import Options, reproduce, with_epochs
+    from hmerbench.benchmarks.resolve import resolve
     from hmerbench.benchmarks.runs.workspace import open_data, select_splits
 
     options.compute_with(workers, graphs)
@@ -88,7 +88,7 @@ def train(
     ] = None,
 ) -> None:
     """Train or resume one run; on several devices with torchrun. With --from, fine-tune weights on your data."""
-    from hmerbench.benchmarks.config import resolve
+    from hmerbench.benchmarks.resolve import resolve
     from hmerbench.benchmarks.runs.folder import RunFolder
     from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, workspace
     from hmerbench.benchmarks.tracking.live import live

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS, Data, resolve
+from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS, Data
 from hmerbench.benchmarks.data.archive import Archive, named
 from hmerbench.benchmarks.data.likeness import fingerprint, near, pixels
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.data.seen import Caption, seen
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.evaluation import InputError, lines
 from hmerbench.evaluation.datasets import TRAIN
 from hmerbench.evaluation.lgeval import label_graph

@@ -5,8 +5,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from hmerbench.benchmarks.config import SEED_LIMIT, RunSettings, Strict, read_named, refuse_filled_in, validate
+from hmerbench.benchmarks.config import SEED_LIMIT, RunSettings, Strict
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.resolve import read_named, refuse_filled_in
+from hmerbench.benchmarks.validation import validate
 from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.models.language_config import LanguageConfig
 

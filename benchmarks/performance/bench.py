@@ -23,7 +23,6 @@ from rich.progress import track
 from scipy.stats import iqr
 from torch import Tensor, nn
 
-from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.environment import bf16_unit, cores, processor, revision
@@ -32,6 +31,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.language_models.plain import training_steps
 from hmerbench.benchmarks.printing import counted, err_console, show
 from hmerbench.benchmarks.recognition.predict import recognize
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text

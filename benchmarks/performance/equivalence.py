@@ -18,13 +18,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.environment import environment
 from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import show
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic

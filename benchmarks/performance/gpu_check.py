@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.on_device import Drawn
 from hmerbench.benchmarks.data.samples import evenly
@@ -25,6 +25,7 @@ from hmerbench.benchmarks.errors import UserError, out_of_memory_reason
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import err_console, show
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import open_data
 from hmerbench.benchmarks.strict_files import read_table

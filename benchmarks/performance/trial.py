@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from hmerbench.benchmarks.config import Config, refuse_filled_in, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, HELD_OUT_SET, Sample, evenly, split_heldout
@@ -29,6 +29,7 @@ from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import show
 from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
 from hmerbench.benchmarks.report.frames import read_frame
+from hmerbench.benchmarks.resolve import refuse_filled_in, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
 from hmerbench.benchmarks.training.trainer import train

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from rich.progress import track
 
-from hmerbench.benchmarks.config import Config, check_folder
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive, named, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.samples import Sample, evenly
@@ -21,6 +21,7 @@ from hmerbench.benchmarks.execution import readers
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.recognition.rescoring import Lines, rescored
 from hmerbench.benchmarks.recognition.together import others
+from hmerbench.benchmarks.resolve import check_folder
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runtime import configure_libraries
 from hmerbench.evaluation.scoring.prediction_lists import tsv

@@ -22,7 +22,6 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hmerbench.benchmarks.config import first_fault
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.environment import environment, revision
@@ -33,6 +32,7 @@ from hmerbench.benchmarks.regression_gate import fixed_job
 from hmerbench.benchmarks.regression_gate.reading import cost_text
 from hmerbench.benchmarks.regression_gate.values import Values
 from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.benchmarks.validation import first_fault
 from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.evaluation.scoring.stats import prediction_interval
 from hmerbench.models.errors import one_line

@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from hmerbench.benchmarks.config import names, resolve
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import TrainingSet, evaluation_batches
 from hmerbench.benchmarks.data.exchange import exchanged
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout, with_ink
 from hmerbench.benchmarks.data.sub_expressions import sub_expressions
 from hmerbench.benchmarks.regression_gate.values import Values, digest
+from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.training.training_data import training_data
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hmerbench.benchmarks.config import Config, names, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import evenly
@@ -32,6 +32,7 @@ from hmerbench.benchmarks.regression_gate.presets import preset_values
 from hmerbench.benchmarks.regression_gate.reading import reading_values
 from hmerbench.benchmarks.regression_gate.searches import blind_values, joint_reading_values, search_values
 from hmerbench.benchmarks.regression_gate.values import Values, digest
+from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.training.teacher_forcing import teacher_forced

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hmerbench.benchmarks.config import names
 from hmerbench.benchmarks.language_models.corpus import read_corpus
 from hmerbench.benchmarks.language_models.run import LanguageRun
 from hmerbench.benchmarks.language_models.settings import RECIPES, resolve, tied
 from hmerbench.benchmarks.language_models.training import train
 from hmerbench.benchmarks.regression_gate.values import Values
+from hmerbench.benchmarks.resolve import names
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 
 WORDS = ["a", "ab", "ba", "abba", "babba", "aabb"]

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hmerbench.benchmarks.config import Config, names, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.batching import pad
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.regression_gate.values import Values
+from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import View, searcher
 from hmerbench.models.network import Network, build

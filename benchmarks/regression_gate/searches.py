@@ -5,13 +5,14 @@ from pathlib import Path
 
 import torch
 
-from hmerbench.benchmarks.config import Config, names, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.recognition.predict import Reader, ranked
 from hmerbench.benchmarks.regression_gate.language import known_language_model
 from hmerbench.benchmarks.regression_gate.networks import known_network, random_view
 from hmerbench.benchmarks.regression_gate.values import Values, digest
+from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import searcher

@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.paper import ORDER, REPORTED, YEAR, model_name, pooled, reference
 from hmerbench.benchmarks.report.scored_runs import POOLED, Rows, ScoredRun, grouped, rows_of
 from hmerbench.benchmarks.report.steps import LEVEL, MIN_SEEDS, Step, correct, measure, printed_p
+from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring import sampling

@@ -3,10 +3,10 @@
 from pathlib import Path
 from statistics import mean
 
-from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.report.paper import YEAR, reference
 from hmerbench.benchmarks.report.presets import number_range
+from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import shipped
 

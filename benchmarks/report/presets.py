@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys, resolve
+from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import TRAIN, crohme
 

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from hmerbench.benchmarks import printing
-from hmerbench.benchmarks.config import PRESETS, Config
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import presets, trials
@@ -26,6 +26,7 @@ from hmerbench.benchmarks.report.provenance import provenance
 from hmerbench.benchmarks.report.scored_runs import POOLED
 from hmerbench.benchmarks.report.steps import LEVEL, Step, printed_p
 from hmerbench.benchmarks.report.tables import RIGHT, ceilings, committed, interval, rows
+from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
 

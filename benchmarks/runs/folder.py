@@ -17,11 +17,13 @@ from typing import Any, ClassVar, Generic, Self
 
 from pydantic import TypeAdapter, ValidationError, conlist
 
-from hmerbench.benchmarks.config import SCHEMA, Config, Settings, digest_of_keys, first_fault, load, validate
+from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import content_of, folders_with, locked, write_atomically
+from hmerbench.benchmarks.resolve import load
 from hmerbench.benchmarks.runs.schemas import Environment, Epoch, Errors, State
 from hmerbench.benchmarks.strict_files import read_columns, read_plain
+from hmerbench.benchmarks.validation import Settings, first_fault, validate
 from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import Score

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hmerbench.benchmarks.config import SHIPPED, names
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.resolve import SHIPPED, names
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.yaml_files import read_yaml
 

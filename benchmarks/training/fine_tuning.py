@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hmerbench.benchmarks.config import NEED_INK, SCHEMA, Config, read_named, refuse_filled_in, sized, validate
+from hmerbench.benchmarks.config import NEED_INK, SCHEMA, Config
 from hmerbench.benchmarks.data.archive import Archive, named
 from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
 from hmerbench.benchmarks.environment import best_device
@@ -18,8 +18,10 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, counted
 from hmerbench.benchmarks.recognition.predict import named_samples, recognize
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.resolve import read_named, refuse_filled_in, sized
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.start import FILE, first_weights
+from hmerbench.benchmarks.validation import validate
 from hmerbench.benchmarks.yaml_files import merge
 from hmerbench.evaluation.scoring.interval import interval_text
 from hmerbench.models.network import Network

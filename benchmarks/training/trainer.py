@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from hmerbench.benchmarks.config import SCHEMA, check_folder
+from hmerbench.benchmarks.config import SCHEMA
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import Inputs, ahead, prepared, worker_lost
 from hmerbench.benchmarks.data.samples import Sample
@@ -26,6 +26,7 @@ from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.recognition.predict import recognize
+from hmerbench.benchmarks.resolve import check_folder
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.cuda_graphs import own_stream

@@ -15,16 +15,17 @@ from typing import Any
 import optuna
 from pydantic import Field, model_validator
 
-from hmerbench.benchmarks import config as configs
-from hmerbench.benchmarks.config import Config, Strict
+from hmerbench.benchmarks.config import FILLED_IN, SEED_LIMIT, Config, Strict
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.keys import settable
+from hmerbench.benchmarks.resolve import SHIPPED, names, read_named, refuse_filled_in, resolve
+from hmerbench.benchmarks.validation import validate
 from hmerbench.benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
 from hmerbench.models.strict_json import parse_json
 
 # equal in all trials, which are judged by the same expressions
-NOT_TUNABLE = configs.FILLED_IN | {"heldout", "data.limit"}
+NOT_TUNABLE = FILLED_IN | {"heldout", "data.limit"}
 DIGITS = 4  # significant digits of sampled numbers, to keep recipes readable
 
 
@@ -132,16 +133,16 @@ class Problem:
 
     def to_recipe(self, values: Mapping[str, Any]) -> str:
         """The content of a recipe file: the recipe's own keys and these values, without the trials' budget."""
-        return to_yaml(merge(configs.read_named("recipes", self.recipe)[1], nested(values)))
+        return to_yaml(merge(read_named("recipes", self.recipe)[1], nested(values)))
 
 
 def read_space(preset: str, space_file: str = "") -> tuple[str, Space]:
     """The space in a file, or else the one shipped for the preset, after its source. Raises UserError if there is none,
     or for one that breaks the schema."""
-    if not space_file and preset not in configs.names("spaces"):
+    if not space_file and preset not in names("spaces"):
         raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE")
     source = space_file or f"spaces/{preset}.yaml"
-    return source, configs.validate(Space, read_yaml(Path(space_file or configs.SHIPPED / source)), source)
+    return source, validate(Space, read_yaml(Path(space_file or SHIPPED / source)), source)
 
 
 def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:
@@ -149,11 +150,11 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
 
     Raises UserError for any setting that would fail in a trial.
     """
-    if seed + 1 >= configs.SEED_LIMIT:
+    if seed + 1 >= SEED_LIMIT:
         raise UserError(f"--seed {seed}: the result is checked at the next seed, which is too large; lower it")
     source, space = read_space(preset, space_file)
-    final = configs.resolve(recipe, preset, seed, archive)
-    configs.refuse_filled_in(space.budget, f"{source}: budget")
+    final = resolve(recipe, preset, seed, archive)
+    refuse_filled_in(space.budget, f"{source}: budget")
     budget = flat(space.budget)
     select = [budget.get("select"), *(space.parameters["select"].extremes() if "select" in space.parameters else ())]
     if refused := [value for value in select if value not in (None, "heldout")]:
@@ -162,7 +163,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
         if name in NOT_TUNABLE:
             raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be tuned")
     base = final.changed(budget | {"select": "heldout"}, f"{source}: budget")
-    fixed = flat(configs.read_named("recipes", recipe)[1])
+    fixed = flat(read_named("recipes", recipe)[1])
     lacking = {name for name in space.parameters if name.startswith("model.") and not _has(base, name) and _known(name)}
     left_out = tuple(name for name in space.parameters if name in lacking or any(_overlap(name, key) for key in fixed))
     parameters = {name: parameter for name, parameter in space.parameters.items() if name not in left_out}

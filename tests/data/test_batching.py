@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from hmerbench.benchmarks.config import Augmentation, Batching, Config, Data, Training, resolve
+from hmerbench.benchmarks.config import Augmentation, Batching, Config, Data, Training
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.augmentation import distort, rescale, sides, within_limits
 from hmerbench.benchmarks.data.batching import (
@@ -28,6 +28,7 @@ from hmerbench.benchmarks.data.batching import (
 )
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.resolve import resolve
 from tests.helpers.paths import PARITY
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.augmentation import _rescaled, rescale, sides, within_limits
 from hmerbench.benchmarks.data.batching import evaluation_batches, padded
 from hmerbench.benchmarks.data.samples import Sample
@@ -23,6 +23,7 @@ from hmerbench.benchmarks.recognition import onnx_reader
 from hmerbench.benchmarks.recognition.onnx_reader import Reader, at_scale, is_complete
 from hmerbench.benchmarks.recognition.predict import Reader as TorchReader
 from hmerbench.benchmarks.regression_gate.networks import known_network
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.network import Network
 from hmerbench.models.stepwise import stepwise

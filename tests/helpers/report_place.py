@@ -6,9 +6,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.report.page.make import report
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.score import score

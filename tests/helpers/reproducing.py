@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from hmerbench.benchmarks import reproduce as job
-from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.workspace import select_splits
 
 

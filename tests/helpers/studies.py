@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import Diverged
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.yaml_files import merge
 from tests.helpers.made_up import put_environment
 
 SPACE = {
@@ -41,4 +41,4 @@ def fake_train(run: RunFolder, _: Any, on_epoch: Callable[[dict], None], samples
 
 
 def with_(**changes: Any) -> dict[str, Any]:
-    return configs.merge(SPACE, changes)
+    return merge(SPACE, changes)

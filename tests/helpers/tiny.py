@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import PREPARED_MARKER, open_archive
 from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.yaml_files import merge
 
 SYMBOLS = ["1", "2", "x", "+", "-"]
 SETTINGS = {
@@ -62,8 +63,8 @@ def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "com
     """The tiny network under a shipped recipe; `overrides` are merged over SETTINGS as a preset's keys would be."""
     preset = archive / "tiny.yaml"
     # atomically: of two ranks that start together, one must not read a file half written by the other
-    write_atomically(preset, json.dumps(configs.merge(SETTINGS, overrides or {})))
-    return configs.resolve(recipe, str(preset), 7, open_archive(archive))
+    write_atomically(preset, json.dumps(merge(SETTINGS, overrides or {})))
+    return resolve(recipe, str(preset), 7, open_archive(archive))
 
 
 def start(

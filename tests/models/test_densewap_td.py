@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.attention import trace
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.training.training_data import training_data
 from hmerbench.models.densewap import END
 from hmerbench.models.densewap_td import DenseWAPTD
@@ -53,7 +53,7 @@ def test_training_leaves_them_out_and_says_so(
     network: DenseWAPTD, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive = open_archive(tiny_archive(tmp_path))
-    config = configs.resolve("densewap-td", "smoke", 7, archive).changed({"select": "last"})
+    config = resolve("densewap-td", "smoke", 7, archive).changed({"select": "last"})
     ink = np.full((16, 32), 255, np.uint8)
     samples = [Sample("a", tuple(NESTED), ink), Sample("b", tuple(ROOT), ink), Sample("c", ("x",), ink)]
     training_set, _ = training_data(config, archive, samples, torch.device("cpu"), network)
@@ -81,7 +81,7 @@ def test_trace_has_a_map_for_every_token_and_the_end(network: DenseWAPTD) -> Non
 
 
 def test_attention_of_a_caption_without_a_tree(network: DenseWAPTD) -> None:
-    config, ink = configs.resolve("densewap-td", "paper", 7), np.full((32, 32), 255, np.uint8)
+    config, ink = resolve("densewap-td", "paper", 7), np.full((32, 32), 255, np.uint8)
     assert trace(network, config, ink, NESTED).tokens == (*NESTED, "<eos>")
     with pytest.raises(UserError, match=r"densewap-td cannot decode '\\\\sqrt \[ 3 \] \{ x \}': a root with an index"):
         trace(network, config, ink, ROOT)

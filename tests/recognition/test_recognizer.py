@@ -20,7 +20,6 @@ import torch
 from PIL import Image, ImageOps
 
 from hmerbench.benchmarks.cli import main as cli
-from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.data import normalize_image
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import MARGIN
@@ -31,6 +30,7 @@ from hmerbench.benchmarks.recognition import predict, recognizer
 from hmerbench.benchmarks.recognition.confidence import logp
 from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer
 from hmerbench.benchmarks.regression_gate.networks import known_network
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import searcher

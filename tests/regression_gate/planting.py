@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-import hmerbench.benchmarks.config
+import hmerbench.benchmarks.resolve
 from hmerbench.benchmarks.paths import CHECKOUT
 from hmerbench.benchmarks.yaml_files import parse_yaml
 
@@ -56,7 +56,7 @@ def planted(fault: Fault) -> Iterator[None]:
 
 def _in_settings(path: Path, fault: Fault) -> Planted:
     """A fault in a recipe or preset, which `resolve` reads anew each time."""
-    config: Any = hmerbench.benchmarks.config
+    config: Any = hmerbench.benchmarks.resolve
     real, text = config.read_yaml, sources()[path].replace(fault.before, fault.after)
 
     def read_yaml(file: Path) -> Any:

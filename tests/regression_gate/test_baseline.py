@@ -11,7 +11,6 @@ import pytest
 from torch.optim import Optimizer
 
 import hmerbench.models.coverage
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data import batching
 from hmerbench.benchmarks.data.archive import Archive, open_archive
@@ -23,6 +22,7 @@ from hmerbench.benchmarks.regression_gate.batches import batch_values
 from hmerbench.benchmarks.regression_gate.networks import network_values
 from hmerbench.benchmarks.regression_gate.steps import first_steps
 from hmerbench.benchmarks.regression_gate.values import Values
+from hmerbench.benchmarks.resolve import names
 from hmerbench.benchmarks.training import trainer
 from hmerbench.evaluation.scoring.stats import prediction_interval
 from hmerbench.evaluation.symlg import builder
@@ -59,7 +59,7 @@ def test_detects_disabled_augmentation(archive: Archive, monkeypatch: pytest.Mon
     assert differing(before, batch_values(archive)) == []
     monkeypatch.setattr(batching, "distort", lambda _, *rest: real(None, *rest))
     changed = differing(before, batch_values(archive))
-    assert {f"comer-fusion {preset} batches: ink" for preset in configs.names("presets")} <= set(changed)
+    assert {f"comer-fusion {preset} batches: ink" for preset in names("presets")} <= set(changed)
     assert not any(item.startswith("bttr") for item in changed)
 
 

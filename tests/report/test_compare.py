@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import comparison_text
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, compare
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.report.steps import Step, correct
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring import stats
 from tests.helpers.made_up import put_environment, put_expressions, put_score
@@ -26,11 +26,11 @@ def make_run(
     """A scored run with `rate` of n expressions right, easier ones more often, as in real networks."""
     folder = root / recipe / f"{preset}-seed{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(configs.resolve(recipe, preset, seed).to_yaml())
+    (folder / "config.yaml").write_text(resolve(recipe, preset, seed).to_yaml())
     hard = np.linspace(-1, 1, n) + np.random.default_rng((seed, *recipe.encode())).normal(0, 0.25, n)
     wrong = hard > np.quantile(hard, rate)
     put_expressions(folder, split, map(int, wrong))
-    search = configs.resolve(recipe, preset, seed).search.name
+    search = resolve(recipe, preset, seed).search.name
     signature = f"ExpRate|set:crohme{split}|n:{n}|metric:symlg|search:{search}|select:last|v:2"
     put_score(folder, split, n, n - int(wrong.sum()), signature=signature)
     return folder

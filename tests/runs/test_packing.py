@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from hmerbench.benchmarks import evaluate as evaluation
-from hmerbench.benchmarks.config import load
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.evaluate import evaluate_committed
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.resolve import load
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import pack, packed
 from hmerbench.benchmarks.score import score

@@ -27,8 +27,8 @@ from mlflow.data import get_source
 from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 
 from hmerbench.benchmarks import errors, files
-from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tracking import live, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import TrainingSet
 from hmerbench.benchmarks.data.samples import split_heldout
@@ -17,6 +17,7 @@ from hmerbench.benchmarks.language_models.settings import resolve as language_se
 from hmerbench.benchmarks.language_models.settings import tied
 from hmerbench.benchmarks.language_models.training import Trainer as LanguageTrainer
 from hmerbench.benchmarks.regression_gate.handwriting import handwriting
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.training_data import training_data

@@ -19,8 +19,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.cli import main as cli
+from hmerbench.benchmarks.config import SEED_LIMIT
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import evenly, split_heldout
 from hmerbench.benchmarks.errors import UserError
@@ -28,6 +28,7 @@ from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.report.figures.write import rendered
+from hmerbench.benchmarks.resolve import load, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tuning import results
 from hmerbench.benchmarks.tuning import study as driver
@@ -137,7 +138,7 @@ def test_an_invalid_space_is_refused_at_once(space, message: str, given) -> None
 def test_the_largest_seed_is_refused_before_the_trials(given) -> None:
     """The result is checked at the next one."""
     with pytest.raises(UserError, match="the result is checked at the next seed"):
-        tune(given | {"seed": configs.SEED_LIMIT - 1}, trials=1, workers=1)
+        tune(given | {"seed": SEED_LIMIT - 1}, trials=1, workers=1)
 
 
 def test_a_preset_without_a_space_requires_one(given) -> None:
@@ -235,13 +236,13 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, monk
     assert bool(first.default) and first["training.optimizer.lr"] == 0.01 and first.state == "complete"
     assert len(finished) == 14 and rows.value.max() > first.value and "pruned" in set(rows.state)
     assert rows[rows.state == "pruned"].epochs.between(2, 4).all()
-    assert {configs.load(path).select for path in folder.glob("*/config.yaml")} == {"heldout"}
-    assert {configs.load(path).seed for path in folder.glob("*/config.yaml")} == {7, 8}  # seed 8: the check
+    assert {load(path).select for path in folder.glob("*/config.yaml")} == {"heldout"}
+    assert {load(path).seed for path in folder.glob("*/config.yaml")} == {7, 8}  # seed 8: the check
     for name in ("history", "importance"):
         assert all((folder / f"{name}.{kind}").stat().st_size > 1000 for kind in ("pdf", "svg", "png"))
 
-    best = configs.resolve(str(folder / "best.yaml"), given["preset"], 7, open_archive(archive))
-    plain = configs.resolve("comer-fusion", given["preset"], 7, open_archive(archive))
+    best = resolve(str(folder / "best.yaml"), given["preset"], 7, open_archive(archive))
+    plain = resolve("comer-fusion", given["preset"], 7, open_archive(archive))
     winner = rows.iloc[opened(folder).best_trial.number]
     assert best.training.optimizer.lr == winner["training.optimizer.lr"]
     assert (best.select, best.training.epochs, best.heldout) == ("last", plain.training.epochs, plain.heldout)

@@ -17,12 +17,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
-from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.frames import read_frame
 from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.report.sampled import sampled_rate
+from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.interval import printed_interval

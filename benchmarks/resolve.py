@@ -1,0 +1,165 @@
+"""From files to settings: recipes, presets and run folders.
+
+`resolve` merges defaults <- preset <- recipe and refuses unknown keys.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hmerbench.benchmarks.config import FILLED_IN, NEED_INK, SCHEMA, Config, Search
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import digest_of
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.validation import network_of, validate
+from hmerbench.benchmarks.yaml_files import flat, merge, read_yaml
+from hmerbench.evaluation.datasets import datasets
+from hmerbench.models.settings import NETWORKS, of_its_network, without_former
+
+ABOUT = ("description", "runs_on")  # of a file: what for, and a preset's hardware; no settings
+SECTIONS = {"data", "model", "augmentation", "training", "search"}
+SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
+# keys of `training` up to version 7: how a run was computed, which environment.json records
+FORMER_TRAINING = {"threads", "workers", "resident", "graphs"}
+PRESETS = ("smoke", "small", "medium", "large", "paper", "gpu")  # the ladder: from minutes to the authors' network
+
+
+def names(kind: str) -> list[str]:
+    """Names of the shipped recipes, presets or tuning spaces."""
+    return sorted(path.stem for path in (SHIPPED / kind).glob("*.yaml"))
+
+
+def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
+    """Merge defaults <- preset <- recipe, tied to the archive's name and digest.
+
+    `recipe` and `preset` are shipped names or paths of YAML files. A `model.size` stands for the keys that it means to
+    the network; other keys of the model override them. `select` becomes `heldout` if it names a test split
+    that the archive lacks; on the embedded set, which has no pen strokes, the settings that need them become 0.
+    """
+    recipe_name, recipe_keys, recipe_source = read_named("recipes", recipe)
+    preset_name, preset_keys, preset_source = read_named("presets", preset)
+    for keys, source in ((preset_keys, preset_source), (recipe_keys, recipe_source)):
+        refuse_filled_in(keys, source)
+    source = f"{recipe_source} with {preset_source}"
+    merged = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
+    merged["model"] = sized(merged.get("model", {}), source)
+    merged["select"] = select = str(merged.get("select", Config.model_fields["select"].default))  # a year is a number
+    there = archive.test_splits if archive else ()
+    known = *there, *(split for each in datasets().values() for split in each.tests)
+    if select not in ("heldout", "last", *known):
+        raise UserError(f"{source}: select: must be heldout, last or a test set, not {select[:40]!r}")
+    if archive is not None:
+        merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
+        if archive.name == "embedded":
+            merged["data"] |= dict.fromkeys(NEED_INK, 0)
+        if any(merged["data"].get(key) for key in NEED_INK):
+            merged["data"]["ink"] = archive.ink_digest
+        if select not in ("heldout", "last", *there):
+            merged["select"] = "heldout"
+            if archive.name != "embedded":
+                _tell_heldout(archive.path, select)
+    config = validate(Config, merged, source)
+    if weights := config.search.language.weights:
+        if not Path(weights).is_file():
+            raise UserError(f"{source}: search.language.weights: there is no {weights}; `reproduce-lm` makes one")
+        config = config.changed({"search.language.digest": digest_of(Path(weights))})
+    for path in config.search.together.weights:
+        if not path.is_file():
+            raise UserError(f"{source}: search.together.runs: there is no {path}; train that run, or leave it out")
+    if weights := config.search.together.weights:
+        config = config.changed({"search.together.digests": [digest_of(path) for path in weights]})
+    return config
+
+
+@cache
+def _tell_heldout(archive: Path, select: str) -> None:
+    """Once for all runs on an archive."""
+    err_console.print(f"{archive}: no test set {select} in it, so a held-out part of train selects the weights")
+
+
+def sized(model: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Keys of a model with those that its `size` stands for. Raises UserError for a size that its network lacks."""
+    keys, name = dict(model), network_of(model)
+    size, sizes = keys.pop("size", "published"), NETWORKS[name].sizes
+    if size not in list(sizes):
+        raise UserError(f"{source}: model.size: {name} has no size {size!r}; choose one of {', '.join(sizes)}")
+    return merge(sizes[size], keys)
+
+
+def load(path: Path) -> Config:
+    """Read the `config.yaml` of a run folder. An older one keeps its schema version, so it is not trained further."""
+    if not path.exists():
+        raise UserError(f"{path.parent}: this is not a run folder (no config.yaml is in it); `hmerbench ls` lists runs")
+    keys = _stored(path)
+    version = keys["schema_version"]
+    older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"
+    return validate(Config, keys, f"{path}{older}")
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """The keys of a config.yaml."""
+    keys = {"schema_version": 1} | read_yaml(path)
+    if isinstance(model := keys.get("model"), dict):
+        keys["model"] = without_former(model)
+    if keys["schema_version"] <= 7 and isinstance(training := keys.get("training"), dict):
+        keys["training"] = {key: value for key, value in training.items() if key not in FORMER_TRAINING}
+    return keys
+
+
+def check_folder(config: Config, folder: Path) -> None:
+    """Raise UserError if `folder` contains a run of other settings; the message names every key that differs."""
+    path = folder / "config.yaml"
+    if not path.exists():
+        return
+    # keys added since the folder was made count as defaults there; the schema version still tells the two apart
+    keys = _stored(path)
+    model = of_its_network({"network": network_of(keys.get("model", {}))})
+    search = Search.model_validate({"direction": model.directions[0]})
+    defaults = Config(recipe="", preset="", model=model, search=search)
+    there = merge(defaults.model_dump(mode="json"), keys)
+    old, new = flat(there), flat(config.model_dump(mode="json"))
+    if different := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:
+        changes = (f"{name} {old.get(name, 'absent')} instead of {new.get(name, 'absent')}" for name in different)
+        raise UserError(
+            f"{path}: the folder holds a run of other settings ({', '.join(changes)}); choose another, or delete it"
+        )
+
+
+def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:
+    """Name, keys and source of a shipped recipe or preset, or of a YAML file.
+
+    A file with a key `base` overrides keys of the file that it names (one next to it, or a shipped one). `above` are
+    the files based on this one, to detect cycles.
+    """
+    if name in above:
+        raise UserError(f"{kind}: {' is based on '.join((*above, name))}; remove one `base`")
+    if name.endswith((".yaml", ".yml")):
+        stem, keys, source = Path(name).stem, read_yaml(Path(name)), name
+    elif name in names(kind):
+        stem, keys, source = name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
+    else:
+        what, known = Path(kind).name[:-1], ", ".join(names(kind))
+        of = f"{above[-1]}: base: " if above else ""
+        raise UserError(f"{of}no {what} called '{name}': choose one of {known}, or give a YAML file")
+    for section in sorted(SECTIONS & keys.keys()):
+        if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
+            raise UserError(f"{source}: {section}: must hold keys; remove it if it has none")
+    for key in ABOUT:
+        keys.pop(key, None)
+    if (base := keys.pop("base", None)) is not None:
+        if not isinstance(base, str):
+            raise UserError(
+                f"{source}: base: must be the name of one of the {Path(kind).name}, or a YAML file, not {base!r}"
+            )
+        if base.endswith((".yaml", ".yml")):
+            base = str((Path(name).parent / base).resolve())  # `..` and links must not hide a cycle
+        keys = merge(read_named(kind, base, *above, name)[1], keys)
+    return stem, keys, source
+
+
+def refuse_filled_in(keys: Mapping[str, Any], source: str) -> None:
+    """Raise UserError if a file sets a key that the run itself fills in."""
+    for name in sorted(FILLED_IN & flat(keys).keys()):
+        fix = "and give --seed (SEEDS=)" if name == "seed" else "as the run fills it in"
+        raise UserError(f"{source}: {name}: this is not a setting of a recipe or preset; remove it, {fix}")
