@@ -15,6 +15,7 @@ from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.environment import in_bf16
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.training import foreach
+from hmerbench.benchmarks.training.all_at_once import AllAtOnce
 from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
 from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
 from hmerbench.benchmarks.training.distributed import Team, seed_of
@@ -62,6 +63,7 @@ class Learner:
             # or more processes are rounded differently
             self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
             warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
+        self.at_once = AllAtOnce(self.model)
         self.norms = batch_norms(self.model)
         self.replays = Replays(make_recorder()) if graphs else None
         # running statistics after the last first micro-batch of a step
@@ -98,8 +100,12 @@ class Learner:
 
     def _gradients(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Add the gradient of one micro-batch, scaled to its share of a step, and return its loss."""
-        loss = self._loss(model, inputs)
-        (loss / self.share).backward()
+        if self.replays is None:
+            loss = self._loss(model, inputs)
+            (loss / self.share).backward()
+        else:
+            loss = self._loss(self.at_once, inputs)
+            self.at_once.add_gradients(loss / self.share)
         return loss.detach()
 
     def _keep_statistics(self, restore: bool = False) -> None:
