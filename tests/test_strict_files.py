@@ -10,10 +10,10 @@ import pytest
 from hmerbench.benchmarks import strict_files
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.language_models import listing as language_models
-from hmerbench.benchmarks.language_models.run import LanguageRun
 from hmerbench.benchmarks.regression_gate import baseline
+from hmerbench.benchmarks.runs import listing
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.strict_files import read_plain, read_table
 from hmerbench.evaluation.scoring.inputs import MAX_FILES
 from hmerbench.evaluation.scoring.score import Expression
@@ -143,7 +143,7 @@ def test_damaged_scores_of_a_language_model_leave_the_listing_whole(tmp_path: Pa
     (folder / "scores.json").write_text(text)
     with pytest.raises(UserError, match=r"scores\.json: damaged "):
         _ = LanguageRun(folder).scores
-    assert "damaged" in language_models.runs(tmp_path)[str(folder)]
+    assert [run.status for run in listing.runs(tmp_path, LanguageRun)] == ["damaged"]
 
 
 OTHERS: dict[str, Callable[[Path], object]] = {

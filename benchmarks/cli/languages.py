@@ -25,7 +25,7 @@ def reproduce_lm(
 ) -> None:
     """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
     from hmerbench.benchmarks.language_models.reproduce import on_captions, on_text
-    from hmerbench.benchmarks.language_models.settings import resolve
+    from hmerbench.benchmarks.language_settings import resolve
     from hmerbench.benchmarks.runs.workspace import open_data
 
     names, numbers = parse_list(recipes), [parse_seed(seed) for seed in parse_list(seeds)]

@@ -202,26 +202,20 @@ def pack(
     weights: Annotated[bool, typer.Option(help="include weights (float16), a model card and error tables")] = True,
 ) -> None:
     """Copy scored runs to results/reproduced/, ready to commit."""
-    from hmerbench.benchmarks.language_models import packing as languages
-    from hmerbench.benchmarks.language_models.settings import FILE
     from hmerbench.benchmarks.runs.packing import pack
 
     for folder in folders:
-        print(languages.pack(folder) if (folder / FILE).exists() else pack(folder, weights=weights))
+        print(pack(folder, weights))
 
 
 @app.command(rich_help_panel=PANEL)
 def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made on any machine")]) -> None:
     """Log run folders to MLflow (MLFLOW_TRACKING_URI)."""
-    from hmerbench.benchmarks.language_models import tracking as languages
-    from hmerbench.benchmarks.language_models.run import LanguageRun
-    from hmerbench.benchmarks.language_models.settings import FILE
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.tracking.tracking_store import store
 
     for folder in folders:
-        language = (folder / FILE).exists()
-        if (languages.track(LanguageRun(folder)) if language else track(folder)) is None:
+        if track(folder) is None:
             raise UserError(f"{folder}: it was not logged; the warning above says why")
         print(f"{folder}: logged to {store(folder)}")
 
@@ -232,15 +226,12 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
     """Delete a run made by mistake, with its MLflow entry."""
-    from hmerbench.benchmarks.language_models.settings import FILE
     from hmerbench.benchmarks.printing import counted
-    from hmerbench.benchmarks.runs.folder import RunFolder
+    from hmerbench.benchmarks.runs.kinds import run_in
     from hmerbench.benchmarks.tracking.track import remove
 
-    if (folder / FILE).exists():
-        raise UserError(f"{folder}: this is a language model's run; delete the folder, and its entry in the MLflow UI")
-    run = RunFolder(folder)
-    what = f"{folder}, {counted(len(run.history), 'epoch')} of {run.recipe}"
+    run = run_in(folder)
+    what = f"{folder}, {counted(len(run.history), 'epoch')} of {run.settings.recipe}"
     if not (yes or (sys.stdin.isatty() and typer.confirm(f"delete {what}, and its MLflow entry?"))):
         raise UserError(f"{what}: nothing was deleted; --yes deletes without asking")
     logged = remove(folder)
@@ -267,10 +258,10 @@ def list_(
     import json
     from dataclasses import asdict
 
-    from hmerbench.benchmarks.language_models import listing as languages
     from hmerbench.benchmarks.printing import show
     from hmerbench.benchmarks.report.ladder import ladder
     from hmerbench.benchmarks.runs import listing
+    from hmerbench.benchmarks.runs.language import LanguageRun
 
     if keys:
         from hmerbench.benchmarks.keys import lines, settable
@@ -280,10 +271,12 @@ def list_(
         shipped = {"recipes": listing.shipped("recipes")}
         shipped |= {"presets": {rung["preset"]: rung for rung in ladder(results / "reproduced")}}
         runs = [asdict(run) for run in listing.runs(results)]
-        print(json.dumps(shipped | {"runs": runs, "language_models": languages.runs(results)}, indent=1))
+        others = listing.runs(results, LanguageRun)
+        languages = {run.folder: ", ".join(filter(None, (run.status, run.words))) for run in others}
+        print(json.dumps(shipped | {"runs": runs, "language_models": languages}, indent=1))
     else:
         show("presets", ladder(results / "reproduced"))
-        print("\n".join([*listing.lines(results), *languages.lines(results)]))
+        print("\n".join(listing.lines(results)))
 
 
 def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = False) -> "tuple[RunFolder, Archive]":

@@ -7,12 +7,12 @@ from pathlib import Path
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.language_models.corpus import Corpus, caption_corpus, read_corpus
-from hmerbench.benchmarks.language_models.run import LanguageRun
-from hmerbench.benchmarks.language_models.settings import LanguageSettings, resolve, tied
-from hmerbench.benchmarks.language_models.tracking import track
 from hmerbench.benchmarks.language_models.training import train
+from hmerbench.benchmarks.language_settings import resolve, tied
 from hmerbench.benchmarks.printing import console, show
+from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.benchmarks.tracking.track import track
 
 
 def on_text(folder: Path, recipes: Sequence[str], seeds: Sequence[int], results: Path) -> None:
@@ -39,14 +39,13 @@ def on_captions(archive: Archive, recipes: Sequence[str], seeds: Sequence[int], 
 def _reproduce(
     corpus_with: Callable[[bool], Corpus], recipes: Sequence[str], seeds: Sequence[int], space: Path
 ) -> None:
-    settings: list[LanguageSettings] = [resolve(recipe, seed) for recipe in recipes for seed in seeds]
     rows = []
-    for asked in settings:
+    for asked in [resolve(recipe, seed) for recipe in recipes for seed in seeds]:
         corpus = corpus_with(asked.text.line_ends)
         config = tied(asked, corpus.name, corpus.digest)
         run = LanguageRun(space / "runs" / config.run_name, config)
         train(run, corpus)
-        track(run)
+        track(run.path)
         scores = run.scores
         rows.append(
             {

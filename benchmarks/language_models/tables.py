@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.runs.language import LanguageRun
 
 # Kim et al. (AAAI-16), tables 3 and 7: model and test perplexity on the Penn Treebank. Nothing here was run here.
 REPORTED = {

@@ -19,9 +19,9 @@ from hmerbench.benchmarks.environment import best_device, environment, in_bf16
 from hmerbench.benchmarks.errors import Diverged, UserError
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.language_models.corpus import Corpus, columns
-from hmerbench.benchmarks.language_models.run import LanguageRun
-from hmerbench.benchmarks.language_models.settings import FILE, tied
+from hmerbench.benchmarks.language_settings import tied
 from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic, seed_of
 from hmerbench.models.language import LanguageModel, State
@@ -55,7 +55,7 @@ def train(run: LanguageRun, corpus: Corpus, on_epoch: Callable[[dict[str, Any]],
     one in which another process trains, and Diverged for a loss that is no longer finite.
     """
     with locked(run.path):
-        if (run.path / FILE).exists() and (there := LanguageRun(run.path).settings) != run.settings:
+        if (run.path / run.FILE).exists() and (there := LanguageRun(run.path).settings) != run.settings:
             raise UserError(f"{run.path}: it holds a run of other settings ({there.run_name}); choose another folder")
         remove_partial(run.path)
         Trainer(run, corpus, on_epoch).run()
@@ -96,7 +96,7 @@ class Trainer:
     def run(self) -> None:
         """Train to the end, resuming from the last checkpoint, if any; then test."""
         resumed = self._resume()
-        self.folder.write(FILE, self.settings.to_yaml())
+        self.folder.write(self.folder.FILE, self.settings.to_yaml())
         here = environment(self.device)
         if not resumed:
             self.folder.write("environment.json", here)

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from hmerbench.benchmarks.language_models.corpus import read_corpus
-from hmerbench.benchmarks.language_models.run import LanguageRun
-from hmerbench.benchmarks.language_models.settings import RECIPES, resolve, tied
 from hmerbench.benchmarks.language_models.training import train
+from hmerbench.benchmarks.language_settings import RECIPES, resolve, tied
 from hmerbench.benchmarks.regression_gate.values import Values
 from hmerbench.benchmarks.resolve import names
+from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 
 WORDS = ["a", "ab", "ba", "abba", "babba", "aabb"]

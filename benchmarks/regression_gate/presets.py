@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn, optim
 
+from hmerbench.benchmarks import language_settings as languages
 from hmerbench.benchmarks.config import FILLED_IN, Config, Training
 from hmerbench.benchmarks.data import augmentation, batching, exchange, ink, samples, sub_expressions, substitution
-from hmerbench.benchmarks.language_models import settings as languages
 from hmerbench.benchmarks.regression_gate.values import Values
 from hmerbench.benchmarks.resolve import names, read_named, resolve
 from hmerbench.benchmarks.training.optimizer import average_decay, set_rate, update_average

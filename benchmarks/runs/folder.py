@@ -1,140 +1,37 @@
-"""A run folder: its contents, the progress of the run, and the keys by which the tracking store identifies it.
+"""A recognizer's run folder: its contents, the progress of the run, and the keys by which the tracking store knows it.
 
 Keys depend on the folder's contents, not on its path, so that a copy of the folder is the same run.
 """
 
 import hashlib
-import json
-import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import cache, cached_property
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError, conlist
+from pydantic import conlist
 
 from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import content_of, folders_with, locked, write_atomically
+from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.resolve import load
-from hmerbench.benchmarks.runs.schemas import Environment, Epoch, Errors, State
-from hmerbench.benchmarks.strict_files import read_columns, read_plain
-from hmerbench.benchmarks.validation import Settings, first_fault, validate
-from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.benchmarks.runs.run import Run, store_key
+from hmerbench.benchmarks.runs.schemas import Epoch, Errors, State
+from hmerbench.benchmarks.strict_files import read_columns
+from hmerbench.benchmarks.validation import validate
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.errors import one_line
 
 
-class Run(Generic[Settings]):
-    """A recipe at a seed, in a folder of its own: a recognizer's (RunFolder) or a language model's.
-
-    Contents are read once, on first access, and are empty if a later stage has yet to write them; the progress of the
-    run is looked up at every access. Reading raises UserError for a damaged file.
-    """
-
-    FILE: ClassVar[str]
-    """the file of its settings"""
-    EPOCH: ClassVar[Any]
-    """a line of history.jsonl"""
-    LOAD: ClassVar[Callable[[Path], Any]]
-    """reads the settings"""
-
-    def __init__(self, path: Path, settings: Settings | None = None):
-        """`settings` default to those in the folder; a run that has not begun needs them."""
-        self.path = path
-        self._cache: dict[str, Any] = {}  # contents by file name
-        if settings is not None:
-            self.settings = settings
-
-    @classmethod
-    def under(cls, *roots: Path) -> list[Self]:
-        """The run folders at or below `roots`, sorted within each, seed 10 after seed 9."""
-        return [cls(folder) for folder in folders_with(cls.FILE, *roots)]
-
-    def _read(self, name: str, type_: Any) -> Any:
-        """Read a file as a value of `type_`, a list for .jsonl and .csv.
-
-        Raises UserError if the file is missing or damaged; the message names the file and the fault.
-        """
-        path = self.path / name
-        scored = name.startswith(("scores/", "errors/"))
-        fix = "score this run again" if scored else "restore it, or delete this run folder"
-        try:
-            if name not in self._cache:
-                text = json.dumps(read_plain(path))  # through JSON: strict types
-                self._cache[name] = _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
-            return self._cache[name]
-        except FileNotFoundError:
-            raise UserError(f"{path}: missing; {fix}") from None
-        except ValidationError as error:
-            fault = first_fault(error, start=int(path.suffix in (".jsonl", ".csv")))  # lines count from 1
-            raise UserError(f"{path}: damaged ({fault}); {fix}") from None
-        except ValueError as error:
-            raise UserError(f"{path}: damaged or incomplete ({one_line(error)}); {fix}") from None
-
-    def write(self, name: str, content: Any) -> None:
-        """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
-        write_atomically(self.path / name, content_of(name, content))
-        self._cache.pop(name, None)
-
-    @cached_property
-    def settings(self) -> Settings:
-        """The settings, validated."""
-        return type(self).LOAD(self.path / self.FILE)
-
-    @cached_property
-    def stored(self) -> dict[str, Any]:
-        """Its file as it is: an older one lacks newer settings; adding them would change its digest."""
-        return read_yaml(self.path / self.FILE)
-
-    @property
-    def history(self) -> list[Any]:
-        """One entry per epoch."""
-        return self._read("history.jsonl", list[self.EPOCH]) if (self.path / "history.jsonl").exists() else []
-
-    @property
-    def environment(self) -> Environment:
-        """Hardware, versions and git revision of the training."""
-        return self._read("environment.json", Environment) if (self.path / "environment.json").exists() else {}
-
-    @property
-    def started(self) -> int:
-        """Start of the training in milliseconds since 1970, as in MLflow."""
-        with suppress(UserError, ValueError):
-            return int(datetime.fromisoformat(self.environment.get("started", "")).timestamp() * 1000)
-        return int((self.path / self.FILE).stat().st_mtime * 1000)
-
-    @property
-    def seconds(self) -> list[float]:
-        """Training time up to the end of each epoch, validation included."""
-        validated = (entry.get("val_seconds", entry.get("valid_seconds", 0)) for entry in self.history)
-        return list(accumulate(entry["seconds"] + more for entry, more in zip(self.history, validated, strict=True)))
-
-    @staticmethod
-    def device(place: Mapping[str, Any]) -> str:
-        """What an environment.json says of the device."""
-        return place.get("device", "unknown")
-
-    @property
-    def hardware(self) -> str:
-        """The devices that trained the run, in order."""
-        return ", then ".join(dict.fromkeys(map(self.device, self.environments)))
-
-    @property
-    def environments(self) -> list[Mapping[str, Any]]:
-        """Where training began, and wherever else it was resumed."""
-        return [self.environment, *self.environment.get("resumed", [])]
-
-
 class RunFolder(Run[Config]):
     """A recognizer's run: a recipe at a preset and seed."""
 
-    FILE, EPOCH, LOAD = "config.yaml", Epoch, staticmethod(load)
+    FILE, EPOCH, LOSS, LOAD = "config.yaml", Epoch, "loss", staticmethod(load)
+    PARTS = (FILE, "environment.json", "history.jsonl", "scores", "predictions")
 
     # ----------------------------------------------------------------------------------------------------- contents
 
@@ -218,6 +115,43 @@ class RunFolder(Run[Config]):
         return (self.path / name).exists() and self.sources.get(name) in (None, self.file_digest(source))
 
     @property
+    def status(self) -> tuple[str, str]:
+        """How far it is, and details. As in `reproduce`, files made from other contents of their sources do not
+        count."""
+        state, epochs = self.state, self.settings.training.epochs
+        if state is None:  # not begun, or committed, without a checkpoint
+            return ("scored", self._rates(list(self.scores))) if self.scores else ("untrained", "")
+        if not self.trained:
+            return "training", f"{state['epoch']} of {counted(epochs, 'epoch')}"
+        recognized = [split for split in self.sets("predictions/*.tsv") if self.recognized(split)]
+        scored = [split for split in recognized if self.scored(split)]
+        if scored:
+            rest = [split for split in recognized if split not in scored]
+            return "scored", self._rates(scored) + (f"; {', '.join(rest)} not scored" if rest else "")
+        return ("recognized", ", ".join(recognized)) if recognized else ("trained", counted(epochs, "epoch"))
+
+    def _rates(self, splits: Sequence[str]) -> str:
+        return ", ".join(f"{split} {self.scores[split].exprate:.2f}" for split in splits)
+
+    @property
+    def unfit(self) -> str:
+        """Why it cannot be packed: it is not on CROHME, not finished and scored, or read only a part of its sets."""
+        if self.data != "crohme":
+            return f"it was trained on {self.data} data; only runs on CROHME can be packed"
+        if limit := self.settings.search.limit:
+            return (
+                f"it read only {limit} images of a set (search.limit), which no table should compare; "
+                "pack a run of a preset without that limit"
+            )
+        splits = self.sets("predictions/*.tsv")
+        if not (unscored := [split for split in splits if not self.scored(split)]) and splits:
+            return ""
+        return (
+            f"it is not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
+            "`hmerbench reproduce` does what is missing"
+        )
+
+    @property
     def sources(self) -> dict[str, str]:
         """Digest of the contents from which a file was made, by the file's name; read anew, as others may add to it."""
         self._cache.pop("sources.json", None)
@@ -263,6 +197,11 @@ class RunFolder(Run[Config]):
     def seed(self) -> int:
         """The run's seed."""
         return self.settings.seed
+
+    @property
+    def command(self) -> str:
+        """The command that trains it."""
+        return f"hmerbench train --recipe {self.recipe} --preset {self.preset} --seed {self.seed}"
 
     @property
     def data(self) -> str:
@@ -339,13 +278,3 @@ def config_digest(config: Mapping[str, Any]) -> str:
 def _file_digest(path: Path, *_status: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@cache
-def _adapter(type_: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(type_)
-
-
-def store_key(text: str) -> str:
-    """Replace the characters that may not occur in a search filter of MLflow."""
-    return re.sub(r"[^\w./ -]", "_", text)

@@ -2,7 +2,7 @@
 
 Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists by `evaluate`,
 symLG and LgEval's summaries by `score`); weights become float16, with a model card beside them. Only one seed of a row
-needs them.
+needs them. Language models are packed without any.
 """
 
 import os
@@ -17,40 +17,28 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.kinds import run_in
 from hmerbench.evaluation.scoring.interval import interval_text
 from hmerbench.evaluation.scoring.metrics import TABULATED
 from hmerbench.models.weights import load_weights, pack_weights
 
-PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "predictions")
-
 
 def pack(folder: Path, weights: bool = True) -> Path:
-    """Copy a scored run on CROHME to reproduced/<recipe>/<preset>-seed<k> of its workspace, and return that path.
-    `weights`: with them, a model card and the error tables, for the first seed of a row.
+    """Copy a finished run to reproduced/<recipe>/ of its workspace, and return that path: a scored one on CROHME as
+    <preset>-seed<k>, a tested language model as ptb-seed<k>. `weights`: a recognizer's with them, a model card and the
+    error tables, for the first seed of a row.
 
-    An earlier copy is replaced as a whole. Raises UserError for a run that is not finished and
-    scored, or that read only a part of its sets.
+    An earlier copy is replaced as a whole. Raises UserError for a run that is `unfit`.
     """
-    run = RunFolder(folder)
-    if run.data != "crohme":
-        raise UserError(f"{folder}: it was trained on {run.data} data; only runs on CROHME can be packed")
-    if limit := run.settings.search.limit:
-        raise UserError(
-            f"{folder}: it read only {limit} images of a set (search.limit), which no table should compare; "
-            "pack a run of a preset without that limit"
-        )
-    splits = run.sets("predictions/*.tsv")
-    unscored = [split for split in splits if not run.scored(split)]
-    if unscored or not splits:
-        raise UserError(
-            f"{folder}: it is not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
-            "`hmerbench reproduce` does what is missing"
-        )
-    target = packed(folder, run.recipe, f"{run.preset}-seed{run.seed}")
+    run = run_in(folder)
+    if run.unfit:
+        raise UserError(f"{folder}: {run.unfit}")
+    target = packed(folder, run.settings.run_name)
     with replaced(target) as fresh:
-        for name in (*PARTS, "errors") if weights else PARTS:
+        for name in run.PARTS:
             copy_part(folder / name, fresh / name)
-        if weights:
+        if weights and isinstance(run, RunFolder):
+            copy_part(folder / "errors", fresh / "errors")
             network = load_weights(run.weights).to(torch.float16)
             write_atomically(fresh / "best.safetensors", pack_weights(network))
             write_atomically(fresh / "README.md", card(run, sum(p.numel() for p in network.parameters())))
@@ -89,15 +77,16 @@ def _restored(target: Path, old: Path, partial: Path) -> Iterator[None]:
         restore()
 
 
-def packed(folder: Path, recipe: str, name: str) -> Path:
-    """The place of a run's packed copy: reproduced/<recipe>/<name> of the workspace with runs/<recipe>/<folder>.
+def packed(folder: Path, run_name: str) -> Path:
+    """The place of a run's packed copy: reproduced/<run_name>, without its digest, of the workspace with
+    runs/<recipe>/<folder>.
 
     Raises UserError for a folder that is not in one.
     """
-    parents = folder.resolve().parents
+    parents, name = folder.resolve().parents, Path(run_name.rpartition("-")[0])
     if len(parents) < 3:
-        raise UserError(f"{folder}: it is in no workspace; move it to runs/{recipe}/ in one, such as results/")
-    return parents[2] / "reproduced" / recipe / name
+        raise UserError(f"{folder}: it is in no workspace; move it to runs/{name.parent}/ in one, such as results/")
+    return parents[2] / "reproduced" / name
 
 
 def card(run: RunFolder, parameters: int) -> str:

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import (
@@ -28,8 +27,9 @@ from mlflow.entities import (
 )
 from mlflow.exceptions import MlflowException
 
-from hmerbench.benchmarks.runs.folder import Run as FolderOfRun
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.kinds import AnyRun
+from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.tracking.tree import NOTE
 from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.evaluation.datasets import datasets
@@ -46,30 +46,30 @@ def metric_name(name: str) -> str:
     return f"{GROUPS[first]}/{rest}" if first in GROUPS else f"training/{name}"
 
 
-def made_by(command: str, revision: str | None) -> dict[str, str]:
+def _made_by(run: AnyRun) -> dict[str, str]:
     """MLflow's tags for who made a run, by which command and revision; `+` ends the latter if files were changed."""
-    tags = {"mlflow.source.type": "LOCAL", "mlflow.source.name": command}
+    tags = {"mlflow.source.type": "LOCAL", "mlflow.source.name": run.command}
     with suppress(OSError, KeyError):  # a container's user may have no name
         tags["mlflow.user"] = getpass.getuser()
-    if revision:
+    if revision := run.environment.get("revision"):
         tags |= {"git_revision": revision, "mlflow.source.git.commit": revision.rstrip("+")}
         tags["mlflow.source.git.dirty"] = str(revision.endswith("+")).lower()
     return tags
 
 
-def log_facts(client: MlflowClient, mlrun: Run, run: RunFolder, in_table: bool) -> None:
+def log_facts(client: MlflowClient, mlrun: Run, run: AnyRun, in_table: bool) -> None:
     """Log the configuration as parameters, which never change, and environment and identity as tags, which may."""
     params = {name: str(value) for name, value in flat(run.stored).items() if name not in mlrun.data.params}
-    tags = flat({"env": run.environment, "signature": _signatures(run)})
-    tags |= {"recipe": run.recipe, "preset": run.preset, "seed": run.seed}
-    tags |= {"recipe_hash": run.recipe_hash, "config_digest": run.digest, "run_folder": run.path}
-    tags |= _made_by(run)
-    if in_table:
-        tags |= {"table_key": run.table_key, "row_key": run.row_key}
+    tags = flat({"env": run.environment}) | {"recipe": run.settings.recipe, "seed": run.settings.seed}
+    tags |= {"config_digest": run.digest, "run_folder": run.path} | _made_by(run)
     tags |= {name: mlrun.data.tags[name] for name in ("mlflow.user",) if name in mlrun.data.tags}  # who was first
-    title = f"{run.recipe}, {run.preset}, seed {run.seed}, on {run.data}"
-    if mlrun.data.tags.get(NOTE, title).startswith(title):  # else somebody wrote another
-        tags[NOTE] = "\n".join([title, *_score_lines(mlrun, run)])
+    if isinstance(run, RunFolder):
+        tags |= flat({"signature": _signatures(run)}) | {"preset": run.preset, "recipe_hash": run.recipe_hash}
+        if in_table:
+            tags |= {"table_key": run.table_key, "row_key": run.row_key}
+        title = f"{run.recipe}, {run.preset}, seed {run.seed}, on {run.data}"
+        if mlrun.data.tags.get(NOTE, title).startswith(title):  # else somebody wrote another
+            tags[NOTE] = "\n".join([title, *_score_lines(mlrun, run)])
     client.log_batch(
         mlrun.info.run_id,
         params=[Param(name, value[:6000]) for name, value in params.items()],
@@ -83,7 +83,7 @@ def _score_lines(mlrun: Run, run: RunFolder) -> list[str]:
     return [f"- [{split}]({place}/{split}.json): `{score}`" for split, score in scores_of(run).items()]
 
 
-def log_history(client: MlflowClient, run_id: str, run: FolderOfRun[Any], logged: set[int]) -> None:
+def log_history(client: MlflowClient, run_id: str, run: AnyRun, logged: set[int]) -> None:
     """Log the epochs that are not among those `logged`."""
     entries = [pair for pair in zip(run.history, ends(run), strict=True) if pair[0]["epoch"] not in logged]
     for start in range(0, len(entries), EPOCHS_PER_BATCH):
@@ -113,6 +113,13 @@ def log_scores(client: MlflowClient, mlrun: Run, run: RunFolder, model: LoggedMo
                 points.append(Metric(name, float(value), made, 0, **of_model))
     if points:
         client.log_batch(mlrun.info.run_id, metrics=points)
+
+
+def log_perplexity(client: MlflowClient, mlrun: Run, run: LanguageRun) -> None:
+    """Log the test perplexity, once it is there and if the run lacks it."""
+    if run.finished and "test/perplexity" not in mlrun.data.metrics:
+        ended, value = max([*ends(run), run.started]), run.scores["test_perplexity"]
+        client.log_batch(mlrun.info.run_id, metrics=[Metric("test/perplexity", value, ended, len(run.history))])
 
 
 def log_datasets(client: MlflowClient, run_id: str, run: RunFolder) -> None:
@@ -191,7 +198,7 @@ def _register(client: MlflowClient, name: str, model: LoggedModel, run_id: str, 
     client.create_model_version(name, model.artifact_location, run_id, dict(tags), model_id=model.model_id)
 
 
-def ends(run: FolderOfRun[Any]) -> list[int]:
+def ends(run: AnyRun) -> list[int]:
     """When each epoch ended, in ms since 1970: the same whenever and wherever the folder is mirrored."""
     return [run.started + int(1000 * seconds) for seconds in run.seconds]
 
@@ -199,11 +206,6 @@ def ends(run: FolderOfRun[Any]) -> list[int]:
 def scores_of(run: RunFolder) -> dict[str, Score]:
     """The run's scores; none during its training, as the folder keeps those of an earlier one until it ends."""
     return run.scores if run.finished else {}
-
-
-def _made_by(run: RunFolder) -> dict[str, str]:
-    command = f"hmerbench train --recipe {run.recipe} --preset {run.preset} --seed {run.seed}"
-    return made_by(command, run.environment.get("revision"))
 
 
 def _signatures(run: RunFolder) -> dict[str, str]:

@@ -18,7 +18,9 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from hmerbench.benchmarks.files import locked
-from hmerbench.benchmarks.runs.folder import RunFolder, store_key
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.kinds import AnyRun
+from hmerbench.benchmarks.runs.run import store_key
 from hmerbench.benchmarks.tracking import contents
 from hmerbench.benchmarks.tracking.tracking_store import (
     VIEW,
@@ -30,7 +32,6 @@ from hmerbench.benchmarks.tracking.tracking_store import (
 from hmerbench.benchmarks.tracking.tree import NOTE, PARENT, Tree
 from hmerbench.models.strict_json import parse_json
 
-ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl")
 RESULTS = ("predictions", "scores")  # of an earlier training, until this one ends
 LOCK_SECONDS = 60  # to wait for another process that creates the database
 RACES = ("constraint", "'active' state", "database is locked", "deadlock")  # errors of concurrent writers, to retry
@@ -90,7 +91,7 @@ class Mirror:
         return Tree(self.client, self.experiment)
 
     def put(
-        self, run: RunFolder, tables: Path | None = None, under: str = "", name: str = "", running: bool = False
+        self, run: AnyRun, tables: Path | None = None, under: str = "", name: str = "", running: bool = False
     ) -> str:
         """Bring the store up to date with the folder; return the id of its MLflow run.
 
@@ -113,26 +114,31 @@ class Mirror:
         for found in self.tree.groups(store_key(group)):
             self.client.set_terminated(found.info.run_id, status)
 
-    def remove(self, run: RunFolder) -> bool:
+    def remove(self, run: AnyRun) -> bool:
         """Delete the folder's MLflow run, and its row and table where nothing is left in them; whether there was one.
 
         A server keeps what is deleted for a while, as MLflow does: `mlflow gc` frees the space.
         """
         found, _ = self._find(run)
         if found is not None:
-            self.tree.remove(run, found.info.run_id)
+            self.client.delete_run(found.info.run_id)
+            if isinstance(run, RunFolder):
+                self.tree.forget(run, found.info.run_id)
         return found is not None
 
-    def _put(self, run: RunFolder, tables: Path | None, under: str, name: str, running: bool) -> str:
+    def _put(self, run: AnyRun, tables: Path | None, under: str, name: str, running: bool) -> str:
         mlrun, epochs = self._run_of(run)
         run_id = mlrun.info.run_id
         if not run.finished and epochs - {entry["epoch"] for entry in run.history}:
             return run_id  # a training that is repeated, to the same losses, is not mirrored before it gets further
         contents.log_facts(self.client, mlrun, run, in_table=not under)
         contents.log_history(self.client, run_id, run, epochs)
-        contents.log_datasets(self.client, run_id, run)
-        contents.log_scores(self.client, mlrun, run, contents.log_model(self.client, mlrun, run))
-        for path in (run.path / name for name in ARTIFACTS + RESULTS * run.finished):
+        if isinstance(run, RunFolder):
+            contents.log_datasets(self.client, run_id, run)
+            contents.log_scores(self.client, mlrun, run, contents.log_model(self.client, mlrun, run))
+        else:
+            contents.log_perplexity(self.client, mlrun, run)
+        for path in (run.path / name for name in run.PARTS if run.finished or name not in RESULTS):
             if path.exists():
                 self.client.log_artifact(run_id, str(path))
         if run.finished:
@@ -143,13 +149,15 @@ class Mirror:
             self.client.set_tag(run_id, PARENT, self.tree.group(store_key(under), under).info.run_id)
             self.client.update_run(run_id, name=name or mlrun.info.run_name)
             return run_id
+        if not isinstance(run, RunFolder):
+            return run_id
         table = self.tree.place(run, run_id)
         self.show(run)
         for path in sorted(tables.glob("table*.*")) if tables is not None else ():
             self.client.log_artifact(table, str(path), "tables")
         return run_id
 
-    def _run_of(self, run: RunFolder) -> tuple[Run, set[int]]:
+    def _run_of(self, run: AnyRun) -> tuple[Run, set[int]]:
         """The folder's MLflow run, created if missing, and the epochs it already has.
 
         Of several processes that create it at the same moment, one succeeds.
@@ -163,18 +171,18 @@ class Mirror:
                 return found, epochs
             if created:
                 raise RuntimeError("it does not return the run that was just created")
-            name = f"{run.recipe}, seed {run.seed}"
+            name = f"{run.settings.recipe}, seed {run.settings.seed}"
             created = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, name)
 
-    def _find(self, run: RunFolder) -> tuple[Run | None, set[int]]:
+    def _find(self, run: AnyRun) -> tuple[Run | None, set[int]]:
         """The folder's MLflow run, if there is one, and its epochs.
 
         A run whose epochs have other losses is another training of the same configuration (on another machine, or
         forced again) and is left untouched.
         """
-        losses = {entry["epoch"]: entry["loss"] for entry in run.history}
+        losses = {entry["epoch"]: entry[run.LOSS] for entry in run.history}
         for found in self.tree.groups(run.run_key):
-            points = self.client.get_metric_history(found.info.run_id, "training/loss")
+            points = self.client.get_metric_history(found.info.run_id, contents.metric_name(run.LOSS))
             if all(losses.get(point.step, point.value) == point.value for point in points):
                 return found, {point.step for point in points}
         return None, set()

@@ -12,6 +12,7 @@ from hmerbench.benchmarks.errors import UserError, reason
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.kinds import run_in
 from hmerbench.benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def track(
     look like that of an earlier training. Raises UserError if `folder` is not a run folder or damaged.
     """
     under = under or study_of(folder)
-    run = RunFolder(folder)
-    _ = run.settings, run.history, run.environment, run.state, run.scores  # report damaged files now, as errors
-    if running and not (run.history and run.state):
+    run = run_in(folder)
+    _ = run.settings, run.history, run.environment, run.finished, run.scores  # report damaged files now, as errors
+    if running and not (run.history and isinstance(run, RunFolder) and run.state):
         return None
     return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
 
@@ -47,7 +48,7 @@ def remove(folder: Path) -> bool:
     Raises UserError for a committed run, one that is being trained, anything that is no run folder, and, before
     anything is deleted, if the store fails.
     """
-    run = RunFolder(folder)
+    run = run_in(folder)
     _ = run.settings
     if folder.resolve().parent.parent.name == "reproduced":
         raise UserError(f"{folder}: this is a committed run, which the tables count; git rm -r removes it")

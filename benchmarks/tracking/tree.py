@@ -61,9 +61,8 @@ class Tree:
             before = now
         return now[0]
 
-    def remove(self, run: RunFolder, id_: str) -> None:
-        """Delete a run, and its row and table where nothing is left in them."""
-        self.client.delete_run(id_)
+    def forget(self, run: RunFolder, id_: str) -> None:
+        """Leave a deleted run out of its row and table, and delete those in which nothing is left."""
         for row in self.groups(run.row_key):
             if MEMBER + id_ in row.data.tags:
                 self.client.delete_tag(row.info.run_id, MEMBER + id_)

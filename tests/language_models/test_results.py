@@ -14,13 +14,13 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
-from hmerbench.benchmarks.language_models import listing, tables
+from hmerbench.benchmarks.language_models import tables
 from hmerbench.benchmarks.language_models.corpus import _validates, caption_corpus
-from hmerbench.benchmarks.language_models.packing import pack
-from hmerbench.benchmarks.language_models.run import LanguageRun
-from hmerbench.benchmarks.language_models.settings import FILE, PARTS, resolve, tied
-from hmerbench.benchmarks.language_models.tracking import track
-from hmerbench.benchmarks.runs.packing import copy_part
+from hmerbench.benchmarks.language_settings import resolve, tied
+from hmerbench.benchmarks.runs import listing
+from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.packing import copy_part, pack
+from hmerbench.benchmarks.tracking.track import track
 from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
 from hmerbench.models.language import LINE_END, UNKNOWN
 from hmerbench.models.vocab import SPECIAL, Vocabulary
@@ -33,7 +33,7 @@ def put_run(root: Path, recipe: str, test: float, valid: list[float], seed: int 
     """A finished run with these perplexities, each epoch taking a minute."""
     settings = tied(resolve(recipe, seed), text, "0123456789abcdef")
     run = LanguageRun(root / settings.run_name, settings)
-    run.write(FILE, settings.to_yaml())
+    run.write(run.FILE, settings.to_yaml())
     run.write("environment.json", {"device": "a processor", "threads": 1, "started": "2026-01-01T00:00:00+00:00"})
     epochs = [
         {"epoch": number, "step": number, "rate": 1.0, "train_perplexity": 2 * value, "valid_perplexity": value}
@@ -70,13 +70,6 @@ def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     assert "language_ports.csv" in written
 
 
-def test_remove_leaves_language_models_alone(tmp_path):
-    run = put_run(tmp_path / "runs", "lm-char-small", 75.0, [9.0])
-    with pytest.raises(UserError, match="a language model's run; delete the folder"):
-        app(["remove", str(run.path), "--yes"], standalone_mode=False)
-    assert run.finished
-
-
 def test_committed_tables_are_what_make_tables_writes(tmp_path):
     for path in tables.write(tables.tables(ROOT / "results"), tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
@@ -90,10 +83,10 @@ def test_a_run_is_logged_once_however_often_it_is_tracked(empty_store, tmp_path,
     scores, history = run.scores, run.history
     (run.path / "scores.json").unlink()
     run.write("history.jsonl", history[:2])
-    first = track(run)
+    first = track(run.path)
     run.write("history.jsonl", history)
     run.write("scores.json", scores)
-    assert first and track(run) == first and track(run) == first
+    assert first and track(run.path) == first and track(run.path) == first
     client = MlflowClient(tracking_uri(run.path))
     logged = client.get_run(first)
     assert [point.value for point in client.get_metric_history(first, "validation/perplexity")] == [9.0, 8.0, 7.0]
@@ -101,14 +94,35 @@ def test_a_run_is_logged_once_however_often_it_is_tracked(empty_store, tmp_path,
     assert (logged.data.params["model.words"], logged.info.status) == ("table", "FINISHED")
 
 
-def test_ls_shows_how_far_a_run_is(tmp_path):
-    run = put_run(tmp_path / "runs", "lm-char-small", 92.5, [9.0, 8.0])
-    assert f"  {run.path}: tested, perplexity 92.50" in listing.lines(tmp_path)
+@pytest.mark.xdist_group("mlflow")
+def test_a_run_is_removed_with_its_entry_and_another_training_of_the_same_settings_is_left(
+    empty_store, tmp_path, monkeypatch
+):
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    kept = track(put_run(tmp_path / "runs", "lm-char-small", 75.0, [9.0, 8.0]).path)
+    run = put_run(tmp_path / "runs", "lm-char-small", 76.0, [9.5, 8.5])
     (run.path / "scores.json").unlink()
-    assert listing.runs(tmp_path) == {str(run.path): "training, 2 of 25 epochs"}
+    removed = track(run.path)
+    client = MlflowClient(tracking_uri(run.path))
+    assert kept and removed and kept != removed and client.get_run(removed).info.status == "KILLED"
+    app(["remove", str(run.path), "--yes"], standalone_mode=False)
+    assert not run.path.exists() and client.get_run(removed).info.lifecycle_stage == "deleted"
+    assert client.get_run(kept).info.lifecycle_stage == "active"
+
+
+def test_ls_shows_how_far_a_run_is(tmp_path):
+    def shown() -> str:
+        (run,) = listing.runs(tmp_path, LanguageRun)
+        return f"{run.status} {run.words}"
+
+    run = put_run(tmp_path / "runs", "lm-char-small", 92.5, [9.0, 8.0])
+    assert f"  {run.path}: tested perplexity 92.50" in listing.lines(tmp_path)
+    (run.path / "scores.json").unlink()
+    assert shown() == "training 2 of 25 epochs"
     for damage in ("{", "{}", "[1]"):
         (run.path / "history.jsonl").write_text(damage)
-        assert listing.runs(tmp_path)[str(run.path)].startswith("damaged")
+        assert shown().startswith("damaged")
     assert any(line.startswith("  lm-word-small ") and "97.6" in line for line in listing.lines(tmp_path))
 
 
@@ -128,7 +142,7 @@ def test_a_packed_language_model_is_replaced_as_a_whole_by_one_process_at_a_time
     (target / "old.txt").write_text("of an earlier version")
     run.write("scores.json", run.scores | {"test_perplexity": 80.0})
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("hmerbench.benchmarks.language_models.packing.copy_part", stopped)
+        patch.setattr("hmerbench.benchmarks.runs.packing.copy_part", stopped)
         pack(run.path)
     assert LanguageRun(target).scores["test_perplexity"] == 92.0
     with monkeypatch.context() as patch, locked(tmp_path / "local", ".packing"):
@@ -136,7 +150,7 @@ def test_a_packed_language_model_is_replaced_as_a_whole_by_one_process_at_a_time
         with pytest.raises(UserError, match="is working in it; wait until it ends"):
             pack(run.path)
     assert pack(run.path) == target and LanguageRun(target).scores["test_perplexity"] == 80.0
-    assert sorted(path.name for path in target.iterdir()) == sorted(PARTS)
+    assert sorted(path.name for path in target.iterdir()) == sorted(LanguageRun.PARTS)
 
 
 def stopped(source: Path, target: Path) -> None:

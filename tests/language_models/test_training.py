@@ -14,9 +14,9 @@ from hmerbench.benchmarks.errors import Diverged
 from hmerbench.benchmarks.language_models import training
 from hmerbench.benchmarks.language_models.corpus import SPLITS, columns, read_corpus
 from hmerbench.benchmarks.language_models.plain import plain_loss
-from hmerbench.benchmarks.language_models.run import LanguageRun
-from hmerbench.benchmarks.language_models.settings import LanguageSettings, Training, resolve, tied
 from hmerbench.benchmarks.language_models.training import Trainer, perplexity, train
+from hmerbench.benchmarks.language_settings import LanguageSettings, Training, resolve, tied
+from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 from hmerbench.models.language_config import LanguageConfig
 from tests.helpers.paths import SHARED

@@ -109,11 +109,10 @@ def test_unfinished_runs_and_other_data_are_refused(run: Path, tmp_path: Path) -
 
 
 def test_a_folder_outside_of_a_workspace_is_not_packed() -> None:
-    assert packed(Path("/results/runs/bttr/smoke"), "bttr", "smoke-seed7") == Path(
-        "/results/reproduced/bttr/smoke-seed7"
-    )
+    name = "bttr/smoke-seed7-0123abcd"
+    assert packed(Path("/results/runs/bttr/smoke"), name) == Path("/results/reproduced/bttr/smoke-seed7")
     with pytest.raises(UserError, match="/run: it is in no workspace; move it to runs/bttr/ in one"):
-        packed(Path("/run"), "bttr", "smoke-seed7")
+        packed(Path("/run"), name)
 
 
 def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:

@@ -12,12 +12,12 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import TrainingSet
 from hmerbench.benchmarks.data.samples import split_heldout
 from hmerbench.benchmarks.language_models.corpus import read_corpus
-from hmerbench.benchmarks.language_models.run import LanguageRun
-from hmerbench.benchmarks.language_models.settings import resolve as language_settings
-from hmerbench.benchmarks.language_models.settings import tied
 from hmerbench.benchmarks.language_models.training import Trainer as LanguageTrainer
+from hmerbench.benchmarks.language_settings import resolve as language_settings
+from hmerbench.benchmarks.language_settings import tied
 from hmerbench.benchmarks.regression_gate.handwriting import handwriting
 from hmerbench.benchmarks.resolve import resolve
+from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.training_data import training_data

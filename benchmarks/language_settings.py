@@ -14,13 +14,6 @@ from hmerbench.models.language_config import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
 RECIPES = "language_models/recipes"  # below benchmarks/
-FILE = "language.yaml"  # in a run folder, as a recognizer's has its config.yaml
-PARTS = (
-    FILE,
-    "environment.json",
-    "history.jsonl",
-    "scores.json",
-)  # the files of a run folder that are packed and mirrored
 
 
 class Text(Strict):

@@ -1,0 +1,85 @@
+"""A language model's run folder: language.yaml, environment.json, history.jsonl, checkpoint, weights, scores.json."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hmerbench.benchmarks.language_settings import LanguageSettings, load
+from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.runs.run import Run, store_key
+from hmerbench.benchmarks.runs.schemas import Open
+
+
+class Epoch(Open):
+    """A line of history.jsonl."""
+
+    epoch: int
+    seconds: float
+    valid_seconds: float
+
+
+class Scores(Open):
+    """scores.json."""
+
+    test_perplexity: float
+    test_words: int
+    valid_perplexity: float
+
+
+class LanguageRun(Run[LanguageSettings]):
+    """A recipe on a corpus at a seed."""
+
+    FILE, EPOCH, LOSS, LOAD = "language.yaml", Epoch, "train_perplexity", staticmethod(load)
+    PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")
+    preset = ""  # language models have none
+
+    @staticmethod
+    def device(place: Mapping[str, Any]) -> str:
+        """CPUs with their threads, as other work shared them."""
+        name, threads = place.get("device", "unknown"), place.get("threads", 1)
+        return name if place.get("gpu") else f"{name}, {counted(threads, 'thread')}"
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """`test_perplexity` and what it was measured on."""
+        return self._read("scores.json", Scores) if (self.path / "scores.json").exists() else {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether training and test are over."""
+        return bool(self.scores)
+
+    @property
+    def status(self) -> tuple[str, str]:
+        """How far it is, and details."""
+        if self.finished:
+            return "tested", f"perplexity {self.scores['test_perplexity']:.2f}"
+        if not (done := len(self.history)):
+            return "training" if self.environment else "untrained", ""
+        return "training", f"{done} of {self.settings.training.epochs} epochs"
+
+    @property
+    def unfit(self) -> str:
+        """Why it cannot be packed: it is on another text than the papers', or not finished."""
+        if self.data != "ptb":
+            return f"it was trained on {self.data}; only runs on the Penn Treebank can be packed"
+        return "" if self.finished else "it is not trained and tested yet; `hmerbench reproduce-lm` continues it"
+
+    @property
+    def command(self) -> str:
+        """The command that trains and tests it."""
+        return f"hmerbench reproduce-lm --recipes {self.settings.recipe} --seeds {self.settings.seed}"
+
+    @property
+    def data(self) -> str:
+        """Name of the corpus: ptb or captions."""
+        return self.settings.text.name
+
+    @property
+    def digest(self) -> str:
+        """Digest of the settings, which is part of the folder's name."""
+        return self.settings.digest
+
+    @property
+    def run_key(self) -> str:
+        """Key of the run."""
+        return store_key(f"language/{self.settings.run_name}")

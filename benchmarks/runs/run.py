@@ -1,0 +1,136 @@
+"""A run folder of any kind: how its files are read and written, and what is known of the training in it."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import cache, cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import content_of, folders_with, write_atomically
+from hmerbench.benchmarks.runs.schemas import Environment
+from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.benchmarks.validation import Settings, first_fault
+from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.models.errors import one_line
+
+
+class Run(Generic[Settings]):
+    """A recipe at a seed, in a folder of its own: a recognizer's (RunFolder) or a language model's (LanguageRun).
+
+    Contents are read once, on first access, and are empty if a later stage has yet to write them; the progress of the
+    run is looked up at every access. Reading raises UserError for a damaged file.
+    """
+
+    FILE: ClassVar[str]
+    """the file of its settings"""
+    PARTS: ClassVar[tuple[str, ...]]
+    """the files and folders that are packed"""
+    EPOCH: ClassVar[Any]
+    """a line of history.jsonl"""
+    LOSS: ClassVar[str]
+    """what in such a line tells one training from another of the same settings"""
+    LOAD: ClassVar[Callable[[Path], Any]]
+    """reads the settings"""
+
+    def __init__(self, path: Path, settings: Settings | None = None):
+        """`settings` default to those in the folder; a run that has not begun needs them."""
+        self.path = path
+        self._cache: dict[str, Any] = {}  # contents by file name
+        if settings is not None:
+            self.settings = settings
+
+    @classmethod
+    def under(cls, *roots: Path) -> list[Self]:
+        """The run folders at or below `roots`, sorted within each, seed 10 after seed 9."""
+        return [cls(folder) for folder in folders_with(cls.FILE, *roots)]
+
+    def _read(self, name: str, type_: Any) -> Any:
+        """Read a file as a value of `type_`, a list for .jsonl and .csv.
+
+        Raises UserError if the file is missing or damaged; the message names the file and the fault.
+        """
+        path = self.path / name
+        scored = name.startswith(("scores/", "errors/"))
+        fix = "score this run again" if scored else "restore it, or delete this run folder"
+        try:
+            if name not in self._cache:
+                text = json.dumps(read_plain(path))  # through JSON: strict types
+                self._cache[name] = _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
+            return self._cache[name]
+        except FileNotFoundError:
+            raise UserError(f"{path}: missing; {fix}") from None
+        except ValidationError as error:
+            fault = first_fault(error, start=int(path.suffix in (".jsonl", ".csv")))  # lines count from 1
+            raise UserError(f"{path}: damaged ({fault}); {fix}") from None
+        except ValueError as error:
+            raise UserError(f"{path}: damaged or incomplete ({one_line(error)}); {fix}") from None
+
+    def write(self, name: str, content: Any) -> None:
+        """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
+        write_atomically(self.path / name, content_of(name, content))
+        self._cache.pop(name, None)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings, validated."""
+        return type(self).LOAD(self.path / self.FILE)
+
+    @cached_property
+    def stored(self) -> dict[str, Any]:
+        """Its file as it is: an older one lacks newer settings; adding them would change its digest."""
+        return read_yaml(self.path / self.FILE)
+
+    @property
+    def history(self) -> list[Any]:
+        """One entry per epoch."""
+        return self._read("history.jsonl", list[self.EPOCH]) if (self.path / "history.jsonl").exists() else []
+
+    @property
+    def environment(self) -> Environment:
+        """Hardware, versions and git revision of the training."""
+        return self._read("environment.json", Environment) if (self.path / "environment.json").exists() else {}
+
+    @property
+    def started(self) -> int:
+        """Start of the training in milliseconds since 1970, as in MLflow."""
+        with suppress(UserError, ValueError):
+            return int(datetime.fromisoformat(self.environment.get("started", "")).timestamp() * 1000)
+        return int((self.path / self.FILE).stat().st_mtime * 1000)
+
+    @property
+    def seconds(self) -> list[float]:
+        """Training time up to the end of each epoch, validation included."""
+        validated = (entry.get("val_seconds", entry.get("valid_seconds", 0)) for entry in self.history)
+        return list(accumulate(entry["seconds"] + more for entry, more in zip(self.history, validated, strict=True)))
+
+    @staticmethod
+    def device(place: Mapping[str, Any]) -> str:
+        """What an environment.json says of the device."""
+        return place.get("device", "unknown")
+
+    @property
+    def hardware(self) -> str:
+        """The devices that trained the run, in order."""
+        return ", then ".join(dict.fromkeys(map(self.device, self.environments)))
+
+    @property
+    def environments(self) -> list[Mapping[str, Any]]:
+        """Where training began, and wherever else it was resumed."""
+        return [self.environment, *self.environment.get("resumed", [])]
+
+
+@cache
+def _adapter(type_: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(type_)
+
+
+def store_key(text: str) -> str:
+    """Replace the characters that may not occur in a search filter of MLflow."""
+    return re.sub(r"[^\w./ -]", "_", text)
