@@ -7,19 +7,30 @@ import io
 import os
 import sys
 
-TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as glibc's malloc.h numbers them
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, ARENA_MAX = -1, -2, -3, -8  # as glibc's malloc.h numbers them
 MIB = 1 << 20
 PLAIN = str.maketrans({"–": "-", "−": "-", "…": "...", "≤": "<=", "≥": ">=", "±": "+-", "→": "->", "×": "x", "✓": "ok"})
 
 
-def configure_libraries(*, training: bool = True) -> None:
-    """Set the environment for fast, repeatable training and quiet libraries; variables the user has set are kept."""
+# oneDNN's 1,024 kernels: a thousand images of 930 shapes are read in 1.6 GB, and 300 as fast as with all kernels kept,
+# which took 2.7 GB. One thread: on two busy cores, two that wait for each other took 174 s for an image, one took 3.5
+READ = {"OMP_NUM_THREADS": "1"}
+FOR_COMMAND = {
+    # enough for the kernels of every padded shape of a training, about 0.5 MB each; a search, which needs few of its
+    # own again, doubled the memory of the training before it
+    "train": {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384"},
+    **dict.fromkeys(("recognize", "draw", "export"), READ),
+    # as many as a server that reads for ever may keep: 48 pictures of as many shapes took 0.5 GB in place of 1.3, and
+    # 16.5 s of a processor in place of 15.2
+    "serve": {**READ, "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"},
+}
+
+
+def configure_libraries(command: str = "train") -> None:
+    """Set the environment for what a command does, fast, repeatable, and with quiet libraries; variables the user has
+    set are kept."""
     settings = {
-        # enough for the kernels of every padded shape of a training, about 0.5 MB each; a search, which needs few of
-        # its own again, doubled the memory of the training before it. `recognize` keeps to oneDNN's 1,024: a thousand
-        # images of 930 shapes are read in 1.6 GB, and 300 as fast as with all kernels kept, which took 2.7 GB. It has
-        # one thread: on two busy cores, two threads that wait for each other took 174 s for an image, one took 3.5
-        **({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384"} if training else {"OMP_NUM_THREADS": "1"}),
+        **FOR_COMMAND.get(command, FOR_COMMAND["train"]),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # else matrix products on a GPU are not repeatable
         "OPENCV_FOR_THREADS_NUM": "1",  # images are too small to split, and OpenCV's threads compete with torch's
         # no telemetry: nothing is sent but to the requested tracking server, which must not hold up the work
@@ -35,9 +46,10 @@ def configure_libraries(*, training: bool = True) -> None:
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     # by default glibc returns the memory that a step frees to the system and requests it again in the next one: 27,000
-    # page faults, 7 % of the time of a step on a CPU
+    # page faults, 7 % of the time of a step on a CPU. A server's threads would each keep that much
+    keep = ((ARENA_MAX, 1),) if command == "serve" else ((TRIM_THRESHOLD, 512 * MIB), (TOP_PAD, 256 * MIB))
     with contextlib.suppress(AttributeError, OSError):  # another C library
-        for option, value in ((MMAP_THRESHOLD, 32 * MIB), (TRIM_THRESHOLD, 512 * MIB), (TOP_PAD, 256 * MIB)):
+        for option, value in ((MMAP_THRESHOLD, 32 * MIB), *keep):
             ctypes.CDLL(None).mallopt(option, value)
 
 

@@ -24,7 +24,7 @@ LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # how gloo and NCCL
 
 def main() -> int:
     """Run the command line; return the exit code. HMERBENCH_DEBUG=1 shows tracebacks."""
-    configure_libraries(training=not {*sys.argv[1:2]} & {"recognize", "serve"})
+    configure_libraries(*sys.argv[1:2])
     configure_output()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's limit: stop as after Ctrl-C

@@ -80,7 +80,8 @@ def serve(
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{host}:{port}: cannot listen there ({reason}); choose another --host or --port") from None
     print(f"http://{host}:{server.server_port}/ recognizes pictures with {recognizer.name}; Ctrl-C ends it", flush=True)
-    server.serve_forever()
+    with server:
+        server.serve_forever()
 
 
 @app.command(rich_help_panel=PANEL)

@@ -8,7 +8,8 @@ symbols and redrawn along its skeleton. An image that is drawn as CROHME's are p
 import errno
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,7 @@ ENDINGS = (
 )
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but maybe a decompression bomb
 MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
+PIXEL_BYTES = 25  # that decoding takes at most, for a pixel: JPEG2000, of those formats, takes most
 WORKING_SIDE = 2000  # px; larger images are shrunk first
 NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
 
@@ -84,20 +86,15 @@ def decoded(source: Path | bytes, name: str, tell: Callable[[str], object] = lam
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise IsADirectoryError(errno.EISDIR, "not a file")  # reading a pipe may never end
-        _read_heic()
-        stream = io.BytesIO(source) if isinstance(source, bytes) else source
-        with warnings.catch_warnings(action="ignore"), Image.open(stream, formats=FORMATS) as picture:
-            if picture.width * picture.height > MAX_PIXELS:
-                raise Image.DecompressionBombError
-            picture.draft("L", (WORKING_SIDE, WORKING_SIDE))  # a large JPEG is decoded at a fraction of its size
+        with _opened(source) as picture:
             if picture.getexif().get(ExifTags.Base.Orientation, 1) != 1:
                 tell("turned upright")
-            upright = ImageOps.exif_transpose(picture)
             if getattr(picture, "n_frames", 1) > 1:
                 tell("first frame taken")
-            if upright.has_transparency_data:
+            ImageOps.exif_transpose(picture, in_place=True)
+            if picture.has_transparency_data:
                 tell("transparency filled in")
-            return gray_of(upright)
+            return gray_of(picture)
     except (Image.DecompressionBombError, MemoryError):
         raise UserError(f"{name}: more than {MAX_PIXELS // 10**6} million pixels; scale it down") from None
     except UnidentifiedImageError:
@@ -106,6 +103,29 @@ def decoded(source: Path | bytes, name: str, tell: Callable[[str], object] = lam
         if isinstance(error, OSError) and error.strerror:
             raise UserError(f"{name}: {error.strerror}; give the path of an image that may be read") from None
         raise UserError(f"{name}: damaged image ({one_line(error)}); save it again") from None
+
+
+@contextmanager
+def _opened(source: Path | bytes) -> Iterator[Image.Image]:
+    """A picture of which nothing is decoded yet; a large JPEG will be at a fraction of its size."""
+    _read_heic()
+    stream = io.BytesIO(source) if isinstance(source, bytes) else source
+    with warnings.catch_warnings(action="ignore"), Image.open(stream, formats=FORMATS) as picture:
+        if picture.width * picture.height > MAX_PIXELS:
+            raise Image.DecompressionBombError
+        picture.draft("L", (WORKING_SIDE, WORKING_SIDE))
+        yield picture
+
+
+def pixels_to_decode(source: Path | bytes) -> int:
+    """How many pixels `decoded` holds at once, each of up to PIXEL_BYTES; of what is no picture, none."""
+    try:
+        with _opened(source) as picture:
+            return picture.width * picture.height
+    except Image.DecompressionBombError:
+        return MAX_PIXELS + 1  # or more
+    except Exception:  # `decoded` says what is wrong with it
+        return 0
 
 
 def _read_heic() -> None:

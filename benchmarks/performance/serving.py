@@ -20,14 +20,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from hmerbench.benchmarks.data.normalize_image import PIXEL_BYTES
 from hmerbench.benchmarks.data.synthetic import drawing, expression
 from hmerbench.benchmarks.environment import cores, processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.recognition.server import MAX_BYTES
+from hmerbench.benchmarks.recognition.server import CONNECTIONS, MAX_BYTES, MAX_PIXELS
 
 CLIENTS = 32
-LARGE = (9_000, 11_000)  # px of pictures that are as large as is allowed
+LARGE, HUGE = (7_000, 7_000), (9_000, 11_000)  # px of pictures: nearly as large as is allowed, and larger
 TRICKLE = 0.5  # seconds between two bytes of a slow client
 Answer = tuple[str, float]  # status, seconds
 
@@ -79,11 +80,24 @@ def trickle(port: int, seconds: float) -> str:
         return "cut off"
 
 
-def png(image: np.ndarray) -> bytes:
+def png(image: np.ndarray, mode: str = "L") -> bytes:
     """The content of a file."""
     stream = io.BytesIO()
-    Image.fromarray(image).save(stream, "PNG")
+    Image.fromarray(image).convert(mode).save(stream, "PNG", compress_level=1)
     return stream.getvalue()
+
+
+def cross(shape: tuple[int, int]) -> np.ndarray:
+    """A plus sign that fills a picture."""
+    image, (high, wide) = np.full(shape, 255, np.uint8), shape
+    image[high // 2 :][: high // 30, wide // 5 : -wide // 5] = 0
+    image[high // 5 : -high // 5, wide // 2 :][:, : wide // 30] = 0
+    return image
+
+
+def million(shape: tuple[int, int]) -> str:
+    """How many pixels, for people."""
+    return f"{shape[0] * shape[1] / 1e6:.0f} million pixels"
 
 
 def pictures(count: int) -> list[bytes]:
@@ -95,8 +109,6 @@ def pictures(count: int) -> list[bytes]:
 def bench_server(results: Path, requests: int, options: Sequence[str]) -> str:
     """Measure, and write results/serving.md."""
     good = pictures(CLIENTS)
-    large = np.full(LARGE, 255, np.uint8)
-    large[4000:4300, 2000:9000] = large[2000:7000, 5000:5300] = 0
     bad = [b"no picture", good[0][: len(good[0]) // 2], b"", b"x" * (MAX_BYTES + 1)]
     lines = list[str]()
 
@@ -124,11 +136,14 @@ def bench_server(results: Path, requests: int, options: Sequence[str]) -> str:
 
         mixed = [bad[i % len(bad)] if i % 2 else good[i % CLIENTS] for i in range(requests)]
         phase(f"{CLIENTS} clients, every other request bad, and 4 slow clients", mixed, slowly)
-        phase(f"pictures of {LARGE[0] * LARGE[1] / 1e6:.0f} million pixels", [png(large)] * 8)
+        phase(f"transparent pictures of {million(LARGE)}", [png(cross(LARGE), "RGBA")] * 8)
+        phase(f"pictures of {million(HUGE)}", [png(cross(HUGE))] * 8)
         phase(f"{CLIENTS} clients again", [good[i % CLIENTS] for i in range(requests)])
     text = PAGE.format(
-        clients=CLIENTS, options=" ".join(options), table="\n".join(lines), cores=cores(), cpu=processor(),
-        slow=f"{slow.count('cut off')} of {len(slow)}",
+        clients=CLIENTS, command=" ".join(("hmerbench serve", *options)), count=requests, table="\n".join(lines),
+        cores=cores(), cpu=processor(),
+        slow=f"{slow.count('cut off')} of {len(slow)}", connections=CONNECTIONS, megabytes=MAX_BYTES / 1e6,
+        pixels=MAX_PIXELS / 1e6, each=PIXEL_BYTES, bound=(CONNECTIONS * MAX_BYTES + MAX_PIXELS * PIXEL_BYTES) / 1e9,
     )  # fmt: skip
     write_atomically(results / "serving.md", text)
     return text
@@ -136,7 +151,7 @@ def bench_server(results: Path, requests: int, options: Sequence[str]) -> str:
 
 PAGE = """# The server under load
 
-Written by `hmerbench serve --load`: `hmerbench serve {options}` on {cores} cores of a processor ({cpu}), which other
+Written by `hmerbench serve --load {count}`: `{command}` on {cores} cores of a processor ({cpu}), which other
 programs used, too. {clients} clients send pictures of generated expressions, the next as soon as the last is answered.
 
 | what is sent | requests | answers | a second | median s | 95 % within s | MB now | MB at most |
@@ -145,5 +160,7 @@ programs used, too. {clients} clients send pictures of generated expressions, th
 
 Bad requests are, in turn, text, half a picture, nothing, and more than is allowed; each is answered with a status and
 one line, or, where more is sent than is allowed, may find its connection closed while it still sends. Slow clients send
-a byte every half second; {slow} were cut off by the server within 40 s.
+a byte every half second; {slow} were cut off by the server within 40 s. Memory is bounded whatever is sent: beside what
+the network takes, {connections} connections of {megabytes:.0f} MB, and {pixels:.0f} million decoded pixels of up to
+{each} bytes, together {bound:.1f} GB; a larger picture is refused (413).
 """

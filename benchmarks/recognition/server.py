@@ -4,8 +4,9 @@
     GET /             -> 200, which network reads
 
 Anything else is answered with a status and {"error": one line}. Requests are read side by side, up to CONNECTIONS at
-once; pictures are decoded and recognized one after the other, so that memory is bounded by CONNECTIONS * MAX_BYTES and
-one picture.
+once; pictures are decoded and recognized one after the other, in one thread. So memory is bounded: CONNECTIONS *
+MAX_BYTES for what is sent, PIXEL_BYTES for each of at most MAX_PIXELS decoded pixels, and what the network takes, which
+does not grow with the number of pictures (`configure_libraries`).
 """
 
 import json
@@ -13,20 +14,22 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from hmerbench.benchmarks.data.normalize_image import pixels_to_decode
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.recognition.recognizer import Recognition, Recognizer
 from hmerbench.models.weights import one_line
 
 MAX_BYTES = 10_000_000  # of a picture
+MAX_PIXELS = 50_000_000  # that are decoded of a picture: of a large JPEG, fewer than it has
 CONNECTIONS = 64  # that are read at once; further ones are told to come again
 SECONDS = 20.0  # that a client may take to send its request
 WAIT = 120.0  # seconds that a request may wait for its turn
-CHUNK = 1 << 16
 
 
 class Refused(Exception):
@@ -52,7 +55,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Say which network reads."""
         if urlsplit(self.path).path == "/":
-            self.answer(200, {"network": self.server.recognizer.name, "max_bytes": MAX_BYTES})
+            limits = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
+            self.answer(200, {"network": self.server.recognizer.name, **limits})
         else:
             self.answer(404, {"error": f"there is only /, not {self.path[:80]}"})
 
@@ -60,12 +64,7 @@ class Handler(BaseHTTPRequestHandler):
         """Recognize the picture in the body."""
         try:
             picture, count = self.picture(), self.count()
-            if not self.server.turn.acquire(timeout=WAIT):
-                raise Refused(503, f"others were read for {WAIT:.0f} s; try again")
-            try:
-                found = self.server.recognizer(picture).to_dict(count)
-            finally:
-                self.server.turn.release()
+            found = self.server.recognized(picture).to_dict(count)
         except Refused as refused:
             self.answer(refused.status, {"error": str(refused)})
         except UserError as error:
@@ -85,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, f"nbest must be a whole number from 1 to 100, not {value[:40]!r}")
         return int(value)
 
-    def picture(self) -> bytes:
+    def picture(self) -> bytearray:
         """The body, read until the client's time is over."""
         if urlsplit(self.path).path != "/":
             raise Refused(404, f"there is only /, not {self.path[:80]}")
@@ -94,17 +93,16 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(411, "send the picture as the body of the request, with its Content-Length")
         if len(length) > 12 or int(length) > MAX_BYTES:
             raise Refused(413, f"a picture may have {MAX_BYTES / 1e6:.0f} MB, not {length[:12]} bytes; scale it down")
-        parts, missing = list[bytes](), int(length)
-        while missing and (part := self.rfile.read1(min(missing, CHUNK))):
-            parts.append(part)
-            missing -= len(part)
-        if missing and time.monotonic() >= self.deadline:
+        picture, came = bytearray(int(length)), 0  # takes no memory before it is filled
+        while came < len(picture) and (more := self.rfile.readinto1(memoryview(picture)[came:])):
+            came += more
+        if came < len(picture) and time.monotonic() >= self.deadline:
             raise Refused(408, f"the picture did not arrive within {self.server.seconds:g} s")
-        if missing:
-            raise Refused(400, f"the picture was cut off: {int(length) - missing} of {length} bytes came")
-        if not parts:
+        if came < len(picture):
+            raise Refused(400, f"the picture was cut off: {came} of {length} bytes came")
+        if not picture:
             raise Refused(400, "the body is empty; send the bytes of a picture")
-        return b"".join(parts)
+        return picture
 
     def answer(self, status: int, content: dict[str, Any]) -> None:
         """Send JSON, and close the connection."""
@@ -133,10 +131,32 @@ class RecognitionServer(HTTPServer):
     request_queue_size = 128
 
     def __init__(self, recognizer: Recognizer, host: str, port: int, seconds: float = SECONDS) -> None:
-        self.recognizer, self.seconds, self.turn = recognizer, seconds, threading.Lock()
+        self.recognizer, self.seconds = recognizer, seconds
+        self.reader = ThreadPoolExecutor(1)  # what a thread has freed, another one could not use
         self.free = threading.BoundedSemaphore(CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), Handler)
+
+    def recognized(self, picture: bytearray) -> Recognition:
+        """What is read of a picture, when its turn has come. Raises Refused, UserError."""
+        turn = self.reader.submit(self._recognized, picture)
+        try:
+            return turn.result(WAIT)
+        except TimeoutError:
+            if turn.cancel():
+                raise Refused(503, f"others were read for {WAIT:.0f} s; try again") from None
+        return turn.result()
+
+    def _recognized(self, picture: bytearray) -> Recognition:
+        content = bytes(picture)
+        if pixels_to_decode(content) > MAX_PIXELS:
+            raise Refused(413, f"more than {MAX_PIXELS // 10**6} million pixels; scale it down, or send it as a JPEG")
+        return self.recognizer(content)
+
+    def server_close(self) -> None:
+        """Those who wait for their turn are no longer read."""
+        self.reader.shutdown(wait=False, cancel_futures=True)
+        super().server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own, or say at once that there are too many."""
@@ -144,7 +164,7 @@ class RecognitionServer(HTTPServer):
             body = b'{"error": "too many clients at once; try again"}\n'
             request.settimeout(0.2)
             with suppress(OSError):
-                request.recv(CHUNK)  # else closing the connection would take the answer back
+                request.recv(1 << 16)  # else closing the connection would take the answer back
                 request.sendall(
                     b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n"
                     b"Content-Length: %d\r\n\r\n%s" % (len(body), body)

@@ -1,6 +1,7 @@
 """A picture of any kind becomes ink as CROHME draws it, by one way; CROHME's own images pass through."""
 
 import io
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from PIL import Image
 
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.normalize_image import decoded, drawn_as_crohme, prepare
+from hmerbench.benchmarks.data.normalize_image import MAX_PIXELS, decoded, drawn_as_crohme, pixels_to_decode, prepare
+from hmerbench.benchmarks.data.pictures import gray_of
 from hmerbench.benchmarks.data.surroundings import without_surroundings
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import datasets
@@ -164,3 +166,54 @@ def test_crohmes_own_images_pass_through(crohme: Path) -> None:
         large += raw.size > 320_000
         assert (np.array_equal(prepared.ink, raw) and not prepared.done) == (raw.size <= 320_000)
     assert large
+
+
+def noise(kind: str, height: int, width: int) -> Image.Image:
+    draws = np.random.default_rng(height)
+    if kind == "16 bits":
+        return Image.fromarray(draws.integers(0, 65536, (height, width)).astype(np.uint16))
+    if kind == "floats":
+        values = draws.normal(0, 100, (height, width)).astype(np.float32)
+        return Image.fromarray(np.where(values > 200, np.nan, values))
+    rgba = draws.integers(0, 256, (height, width, 4), dtype=np.uint8)
+    rgba[..., 3] = rgba[..., 3] // 2 if kind == "glass" else np.where(rgba[..., 3] > 60, 255, 0)
+    return Image.fromarray(rgba)
+
+
+KINDS = ("16 bits", "floats", "glass", "holes")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_brightness_is_that_of_the_whole_picture(kind: str) -> None:
+    """Rows are worked on some at a time; what they need to know of each other is told by numpy on all at once."""
+    picture = noise(kind, 700, 31)
+    if picture.mode == "RGBA":
+        gray, alpha = (np.asarray(band, np.float32) for band in picture.convert("LA").split())
+        paper = np.median(gray[alpha > 127]) if kind == "holes" else 255 * ((gray * alpha).sum() <= 127 * alpha.sum())
+        expected = (paper + (gray - paper) * alpha / 255).round()
+    else:
+        values = np.nan_to_num(np.asarray(picture, np.float64))
+        expected = np.interp(values, (values.min(), values.max()), (0, 255)).round()
+    assert np.array_equal(gray_of(picture), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_brightness_takes_few_bytes_a_pixel(kind: str) -> None:
+    picture = noise(kind, 2000, 1000)
+    tracemalloc.start()
+    gray = gray_of(picture)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert gray.nbytes <= most < 10 * gray.size  # as floats of 8 bytes, it took 20 and more
+
+
+def test_how_much_is_decoded_is_known_before() -> None:
+    def saved(kind: str, width: int, height: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("1", (width, height)).convert("L" if kind == "JPEG" else "1").save(file, kind)
+        return file.getvalue()
+
+    assert pixels_to_decode(saved("PNG", 6000, 5000)) == 30_000_000
+    assert pixels_to_decode(saved("JPEG", 6000, 5000)) == 3000 * 2500  # what Pillow decodes of it
+    assert pixels_to_decode(saved("PNG", 11_000, 10_000)) > MAX_PIXELS
+    assert pixels_to_decode(b"no picture") == pixels_to_decode(b"") == 0

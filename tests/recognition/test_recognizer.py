@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -496,16 +497,22 @@ def test_weights_that_overflow_are_refused(
     assert printed.out == "" and printed.err.startswith(f"error: {tmp_path / 'a.png'}: the network overflows")
 
 
-def test_recognizing_has_one_thread_and_few_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recognizing_has_one_thread_and_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else memory grows with every new shape of an image, by about 0.5 MB for each of its kernels."""
-    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "OMP_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    program(monkeypatch, tmp_path / "nowhere.png")
-    assert "ONEDNN_PRIMITIVE_CACHE_CAPACITY" not in os.environ  # oneDNN's own limit is 1,024 kernels
-    assert os.environ["OMP_NUM_THREADS"] == "1"
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "ls"])
-    cli.main()
-    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "16384"
+    limits = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY", "OMP_NUM_THREADS")
+
+    def after(*arguments: str) -> list[str | None]:
+        for name in limits:
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(sys, "argv", ["hmerbench", *arguments])
+        with suppress(SystemExit):
+            cli.main()
+        return [os.environ.get(name) for name in limits]
+
+    assert after("recognize", "nowhere.png") == [None, None, "1"]  # oneDNN's own limits are 1,024 kernels
+    assert after("draw", "nowhere") == after("export", "nowhere") == [None, None, "1"]
+    assert after("serve", "nowhere") == ["64", "64", "1"]  # for ever
+    assert after("ls") == ["16384", None, None]
 
 
 def test_any_run_folder_can_be_loaded(tmp_path: Path) -> None:

@@ -17,28 +17,26 @@ from PIL import Image
 
 from hmerbench.benchmarks.data.normalize_image import prepare
 from hmerbench.benchmarks.recognition import server as served
-from hmerbench.benchmarks.recognition.server import MAX_BYTES, RecognitionServer
+from hmerbench.benchmarks.recognition.server import MAX_BYTES, MAX_PIXELS, RecognitionServer
 
 SECONDS = 1.0
 
 
 class StandIn:
-    """Prepares pictures as a recognizer does, and notes how many it has at once."""
+    """Prepares pictures as a recognizer does, and notes in which threads."""
 
     name = "a stand-in"
 
     def __init__(self) -> None:
-        self.now = self.most = 0
+        self.threads = set[int]()
 
     def __call__(self, picture: bytes) -> Any:
-        self.now += 1
-        self.most = max(self.most, self.now)
-        try:
-            if picture == b"bug":
-                raise ZeroDivisionError("of a network\nin two lines")
-            shape = prepare(picture, "image").ink.shape
-        finally:
-            self.now -= 1
+        self.threads.add(threading.get_ident())
+        if picture == b"bug":
+            raise ZeroDivisionError("of a network\nin two lines")
+        if picture == b"slow":
+            time.sleep(SECONDS / 2)
+        shape = prepare(PNG if picture == b"slow" else picture, "image").ink.shape
         return SimpleNamespace(to_dict=lambda count: {"latex": "x", "shape": shape, "count": count})
 
 
@@ -58,6 +56,16 @@ def png() -> bytes:
     paper[44:48, 20:90] = 0
     Image.fromarray(paper).save(file, "PNG")
     return file.getvalue()
+
+
+def black(width: int, height: int) -> bytes:
+    """A PNG of few bytes and many pixels."""
+    file = io.BytesIO()
+    Image.new("1", (width, height)).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+PNG = png()
 
 
 def ask(server: RecognitionServer, method: str = "POST", path: str = "/", body: Any = None, **headers: str) -> tuple:
@@ -86,25 +94,36 @@ def raw(server: RecognitionServer, *parts: bytes, pause: float = 0.0) -> bytes:
     return answer
 
 
-def test_32_clients_at_once_are_answered_one_after_the_other(server: RecognitionServer) -> None:
+def test_32_clients_at_once_are_answered_by_one_thread(server: RecognitionServer) -> None:
     with ThreadPoolExecutor(32) as clients:
-        answers = list(clients.map(lambda _: ask(server, path="/?nbest=3", body=png()), range(64)))
+        answers = list(clients.map(lambda _: ask(server, path="/?nbest=3", body=PNG), range(64)))
     assert [status for status, _ in answers] == [200] * 64
     assert all(answer == {"latex": "x", "shape": answer["shape"], "count": 3} for _, answer in answers)
-    assert server.recognizer.most == 1  # pyright: ignore[reportAttributeAccessIssue]
-    assert ask(server, "GET") == (200, {"network": "a stand-in", "max_bytes": MAX_BYTES})
+    assert len(server.recognizer.threads) == 1  # pyright: ignore[reportAttributeAccessIssue]
+    limits = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
+    assert ask(server, "GET") == (200, {"network": "a stand-in", **limits})
+
+
+def test_who_waits_too_long_is_told_so(server: RecognitionServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "WAIT", SECONDS / 10)
+    with ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(lambda _: ask(server, body=b"slow"), range(4)))
+    assert sorted(status for status, _ in answers) == [200, 503, 503, 503]  # one that is being read is waited for
+    assert all("try again" in answer["error"] for status, answer in answers if status == 503)
 
 
 BAD = {
     "text": ({"body": b"not a picture"}, 400, "not an image of a known format"),
-    "cut": ({"body": png()[:80]}, 400, "damaged"),
+    "cut": ({"body": PNG[:80]}, 400, "damaged"),
     "empty": ({"body": b""}, 400, "the body is empty"),
     "large": ({"body": None, "Content-Length": str(MAX_BYTES + 1)}, 413, "10 MB"),
     "huge": ({"body": None, "Content-Length": "9" * 30}, 413, "10 MB"),
+    "pixels": ({"body": black(7100, 7100)}, 413, "more than 50 million pixels"),
+    "more pixels than anybody reads": ({"body": black(11_000, 11_000)}, 413, "more than 50 million pixels"),
     "negative": ({"body": None, "Content-Length": "-1"}, 411, "Content-Length"),
-    "chunked": ({"body": iter([png()])}, 411, "Content-Length"),
-    "elsewhere": ({"path": "/etc/passwd", "body": png()}, 404, "only /"),
-    "count": ({"path": "/?nbest=many", "body": png()}, 400, "nbest must be"),
+    "chunked": ({"body": iter([PNG])}, 411, "Content-Length"),
+    "elsewhere": ({"path": "/etc/passwd", "body": PNG}, 404, "only /"),
+    "count": ({"path": "/?nbest=many", "body": PNG}, 400, "nbest must be"),
     "method": ({"method": "PUT", "body": b"x"}, 501, "Unsupported method"),
     "bug": ({"body": b"bug"}, 500, "probably a bug"),
 }
@@ -115,7 +134,7 @@ def test_bad_requests_are_told_why(server: RecognitionServer, name: str) -> None
     request, status, words = BAD[name]
     answer = ask(server, **request)
     assert answer[0] == status and words in answer[1]["error"] and "\n" not in answer[1]["error"]
-    assert ask(server, body=png())[0] == 200
+    assert ask(server, body=PNG)[0] == 200
 
 
 def test_clients_that_are_slow_or_stop_hold_nobody_up(server: RecognitionServer) -> None:
@@ -125,7 +144,7 @@ def test_clients_that_are_slow_or_stop_hold_nobody_up(server: RecognitionServer)
     with ThreadPoolExecutor(3) as clients:
         slow_body = clients.submit(raw, server, head, *[b"x"] * 30, pause=SECONDS / 10)
         slow_head = clients.submit(raw, server, *[b"P"] * 30, pause=SECONDS / 10)
-        assert ask(server, body=png())[0] == 200
+        assert ask(server, body=PNG)[0] == 200
         assert time.monotonic() - began < 20 * SECONDS
         assert b" 200 " not in slow_body.result() + slow_head.result()
     assert server.free._value == served.CONNECTIONS  # all are free again
