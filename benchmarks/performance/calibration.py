@@ -57,6 +57,8 @@ RIDGE = 1e-3  # of the standardized weights, for an image
 FOLDS = 10
 COLUMNS = ("network", "set", "id", "read", "right", *FEATURES, BEFORE, "confidence")
 
+ORIGIN = ("command", "run", "revision")  # of the held-out readings
+
 Row = dict[str, Any]
 
 
@@ -217,11 +219,25 @@ def calibrate(
         "format": FORMAT,
         "intercept": round(model.intercept, 6),
         "weights": {name: round(weight, 6) for name, weight in model.weights.items()},
-        "fitted": {"network": held[0]["network"], "set": HELD_OUT_SET, "read": len(held), "right": right},
+        "fitted": {"network": held[0]["network"], "set": HELD_OUT_SET, "read": len(held), "right": right}
+        | (made_by(RunFolder(trial)) if trial else recorded(held[0]["network"])),
     }
     write(path, rows)
     write_atomically(FITTED, json.dumps(contents, indent=1) + "\n")
     return rows
+
+
+def made_by(run: RunFolder) -> Row:
+    """Where the held-out readings come from: the command, its folder, named by all settings, and the revision."""
+    epochs = run.settings.training.epochs
+    command = f"hmerbench trial --recipe {run.recipe} --preset {run.preset} --epochs {epochs} --seed {run.seed}"
+    return {"command": command, "run": run.path.resolve().name, "revision": run.environment.get("revision")}
+
+
+def recorded(network: str) -> Row:
+    """The same of an earlier fit to readings of this network."""
+    earlier = read_plain(FITTED)["fitted"] if FITTED.exists() else {}
+    return {key: earlier[key] for key in ORIGIN if key in earlier and earlier["network"] == network}
 
 
 def stored(path: Path) -> list[Row]:

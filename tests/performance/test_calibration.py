@@ -19,8 +19,10 @@ from hmerbench.benchmarks.performance import calibration
 from hmerbench.benchmarks.performance.calibration import calibrate, cross_validated, fitted
 from hmerbench.benchmarks.performance.reliability import brier, gap, log_loss, page
 from hmerbench.benchmarks.performance.strange_pictures import KINDS, in_another_pen, nonsense
+from hmerbench.benchmarks.performance.trial import PLAIN
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, FITTED, Evidence
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -184,6 +186,7 @@ def test_the_committed_numbers_are_what_the_held_out_readings_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibration, "FITTED", tmp_path / "fitted.json")
+    (tmp_path / "fitted.json").write_bytes(FITTED.read_bytes())  # tells the trial, which is not read again
     (tmp_path / "confidence.csv").write_bytes((ROOT / "results/confidence.csv").read_bytes())
     rows = calibrate(tmp_path, None, None, [], 1)
     ours, theirs = (json.loads(path.read_text()) for path in (tmp_path / "fitted.json", FITTED))
@@ -191,6 +194,34 @@ def test_the_committed_numbers_are_what_the_held_out_readings_give(
     assert ours["weights"] == pytest.approx(theirs["weights"], abs=1e-3)
     assert (tmp_path / "confidence.csv").read_text() == (ROOT / "results/confidence.csv").read_text()
     assert page(rows) == (ROOT / "results/confidence.md").read_text()
+
+
+def test_the_trial_that_was_fitted_to_is_recorded() -> None:
+    origin = json.loads(FITTED.read_text())["fitted"]
+    trials = read_table(ROOT / "results/speed/recipe.csv")
+    [trial] = [row for row in trials if row["revision"] == origin["revision"] and row["reading"] == PLAIN]
+    options = "--recipe {recipe} --preset {preset} --epochs {epochs} --seed {seed}".format(**trial)
+    assert origin["command"] == f"hmerbench trial {options}" and trial["trial"] == PLAIN
+    assert origin["right"] == int(trial["exact"])
+    assert int(trial["n"]) == sum(row["set"] == "heldout" for row in committed())
+
+
+def test_a_fit_tells_the_trial_it_was_given_and_later_ones_keep_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "FITTED", tmp_path / "fitted.json")
+    run = RunFolder(tmp_path / "tiny-seed7-0123", tiny_config(tiny_archive(tmp_path / "archive")))
+    run.write("config.yaml", run.settings.to_yaml())
+    run.write("environment.json", {"revision": "a" * 40})
+    rows = [row | dict.fromkeys(calibration.COLUMNS[-1:], "") for row in readings(50)]
+    monkeypatch.setattr(calibration, "heldout", lambda *given: rows)
+    archive: Any = "given"
+    for trial in (run.path, None):
+        calibrate(tmp_path, archive if trial else None, trial, [], 1)
+        told = json.loads((tmp_path / "fitted.json").read_text())["fitted"]
+        assert (told["run"], told["revision"]) == ("tiny-seed7-0123", "a" * 40)
+        assert told["command"] == "hmerbench trial --recipe comer-fusion --preset tiny --epochs 3 --seed 7"
+    assert calibration.recorded("another network") == {}
 
 
 @pytest.mark.parametrize("network", ["medium"])
