@@ -24,7 +24,7 @@ CARD = """---
 # {title}
 
 Reads an image of one handwritten mathematical expression as LaTeX. Trained by hmerbench, the recipe `{recipe}` with the
-preset `{preset}` and seed {seed}: {parameters:.1f} M parameters, weights stored as {weights}.
+preset `{preset}` and seed {seed}{start}: {parameters:.1f} M parameters, weights stored as {weights}.
 
 ## Read with it
 
@@ -91,6 +91,7 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         recipe=config.recipe,
         preset=config.preset,
         seed=config.seed,
+        start=config.start.told,
         parameters=sum(parameter.numel() for parameter in recognizer.model.parameters()) / 1e6,
         weights=weights,
         headings=" | ".join(metric.heading for metric in TABULATED),

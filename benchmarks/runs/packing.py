@@ -96,7 +96,7 @@ def card(run: RunFolder, parameters: int) -> str:
         f"# {run.recipe}, preset {run.preset}, seed {run.seed}",
         "",
         f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set and what its preset adds: "
-        f"{counted(len(run.history), 'epoch')} in {run.seconds[-1] / 60:.0f} minutes. "
+        f"{counted(len(run.history), 'epoch')} in {run.seconds[-1] / 60:.0f} minutes{run.settings.start.told}. "
         f"Epoch selected by: {run.settings.select}.",
         f"Hardware: {run.hardware}, CPU threads: {environment.get('threads', 'unknown')}; "
         f"revision {environment.get('revision', 'unknown')}; versions in environment.json.",

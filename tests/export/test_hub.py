@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
+from hmerbench.benchmarks.config import Start
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export import hub
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
@@ -26,8 +29,15 @@ def test_the_card_tells_the_scores_of_the_run(medium: Recognizer) -> None:
         assert metric["value"] == round(stored["exprate"], 2) and metric["args"]["n"] == stored["n"]
         assert metric["args"]["signature"] == stored["signature"] and stored["signature"] in body
         assert f"| CROHME {split} | {stored['n']:,} | {stored['exprate']:.2f} % |" in body
-    assert "{" not in body.replace("`", "")
+    assert "{" not in body.replace("`", "") and "starting from" not in body
     assert yaml.safe_load(front)["license"] == hub.LICENSE
+
+
+def test_the_card_names_the_weights_it_started_from(medium: Recognizer) -> None:
+    start = Start(weights="comer-fusion/large-seed7", digest="0123456789abcdef" * 4)
+    tuned: Any = SimpleNamespace(model=medium.model, config=medium.config.model_copy(update={"start": start}))
+    body = hub.card(tuned, RunFolder(MEDIUM), "float16")
+    assert "seed 7, starting from the weights of comer-fusion/large-seed7 (SHA-256 0123456789abcdef…): 1.3 M" in body
 
 
 def test_results_are_written_in_the_newer_form_too() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from hmerbench.benchmarks import evaluate as evaluation
 from hmerbench.benchmarks.data.archive import open_archive
@@ -19,7 +20,9 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import pack, packed
 from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.training.trainer import train
+from hmerbench.evaluation.scoring.metrics import TABULATED
 from hmerbench.models.weights import load_weights
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 
@@ -53,7 +56,23 @@ def test_a_packed_run_is_small_and_complete(run: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
     assert (target / "best.safetensors").stat().st_size < 0.7 * (run / "best.safetensors").stat().st_size
     exprate = json.loads((run / "scores/2014.json").read_text())["exprate"]
-    assert f"| 2014 | 5 | {exprate:.2f} |" in (target / "README.md").read_text()
+    card = (target / "README.md").read_text()
+    assert f"| 2014 | 5 | {exprate:.2f} |" in card and "starting from" not in card
+
+
+def test_the_card_of_a_fine_tuned_run_names_the_weights_it_started_from(run: Path) -> None:
+    start = {"start": {"weights": "comer-fusion/large-seed7", "digest": "0123456789abcdef" * 4}}
+    with (run / "config.yaml").open("a") as file:
+        yaml.safe_dump(start, file)
+    assert " minutes, starting from the weights of comer-fusion/large-seed7 (SHA-256 0123456789abcdef…). Epoch" in (
+        (pack(run) / "README.md").read_text()
+    )
+
+
+def test_committed_cards_have_the_headings_of_new_ones() -> None:
+    cards = [path.read_text() for path in (ROOT / "results/reproduced").glob("*/*/README.md")]
+    headings = f"| set | n | {' | '.join(metric.heading for metric in TABULATED)} | 95 % interval |\n"
+    assert cards and all(headings in card for card in cards)
 
 
 def test_packing_again_replaces_the_folder(run: Path) -> None:
