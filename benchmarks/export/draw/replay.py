@@ -1,16 +1,24 @@
 """Replays pen strokes of CROHME on the page, in a headless Chromium: what it reads, beside the command line on the same
-drawing and on the published image of the expression."""
+drawing and on the published image of the expression.
 
+results/replayed.csv has a row for each drawing, added as soon as it is read, so that a replay that was stopped goes on;
+results/replayed.md says what they tell.
+"""
+
+import csv
+import hashlib
+import io
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.progress import track
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import Stroke
@@ -18,7 +26,9 @@ from hmerbench.benchmarks.data.samples import at_random, strokes_of
 from hmerbench.benchmarks.environment import cores, processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.datasets import crohme as known_crohme
 from hmerbench.evaluation.scoring.interval import interval_text, percent
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
@@ -27,13 +37,23 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 YEAR, SEED = known_crohme().tests[-1], 7  # whose pen strokes; of the sample
 MARGIN = 30  # px around a drawing on the page
 SECONDS = 120.0  # that the page may take for anything
-RECORD = "readings = []; { const plain = show; show = (found) => { if (found) readings.push(found); plain(found); }; }"
+READERS = ("page", "command", "image")
+# every reading is kept, and there is none before the drawing is complete
+RECORD = """readings = []; readSoon = () => {};
+{ const plain = show; show = (found) => { if (found) readings.push(found); plain(found); }; }"""
 READINGS = "n => readings.filter(({ id }) => id === n).map(({ final, seconds }) => [final, seconds])"
+# all moves of a stroke as one event, as a browser that is busy hands them over: a message each took most of the time
+MOVE = """points => {
+  const [last, ...all] = [points.at(-1), ...points].map(([clientX, clientY]) => ({ clientX, clientY, pointerId: 1 }));
+  const coalescedEvents = all.map((each) => new PointerEvent("pointermove", each));
+  pad.dispatchEvent(new PointerEvent("pointermove", { ...last, coalescedEvents }));
+}"""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What was read of a drawing, as LaTeX, and how many seconds the page took for a glimpse and for its reading."""
+    """What was read of a drawing, as LaTeX, whether that is right, and how many seconds the page took for a glimpse and
+    for its reading."""
 
     id: str
     page: str
@@ -41,6 +61,12 @@ class Replayed:
     image: str  # of the published image
     first: float
     final: float
+    page_right: int = 0
+    command_right: int = 0
+    image_right: int = 0
+    opened: float = 0.0  # seconds from opening the page to ready
+    busy: float = 0.0  # processes that wanted the processor
+    made: str = ""  # of which page: its SHA-256
 
 
 @contextmanager
@@ -91,8 +117,8 @@ def draw(page: Any, strokes: Sequence[Stroke]) -> None:
         at = (stroke - low) * scale + MARGIN + (box["x"], box["y"])
         page.mouse.move(*at[0])
         page.mouse.down()
-        for x, y in at[1:]:
-            page.mouse.move(x, y)
+        if len(at) > 1:
+            page.evaluate(MOVE, at[1:].tolist())
         page.mouse.up()
 
 
@@ -106,24 +132,75 @@ def replayed(
     page: Any, recognizer: Recognizer, drawings: Mapping[str, Sequence[Stroke]], images: Mapping[str, np.ndarray]
 ) -> Iterator[Replayed]:
     """Every drawing on the page, and what the command line reads of it."""
+
+    def read(ink: np.ndarray) -> str:
+        [found] = recognizer.each([ink])
+        return "" if isinstance(found, UserError) else found.latex
+
     page.evaluate(RECORD)
     for id_, strokes in drawings.items():
         page.keyboard.press("Delete")
         draw(page, strokes)
-        number = page.evaluate("clearTimeout(timer), readNow(), number")  # what the page does when the pen rests
+        number = page.evaluate("readNow(), number")  # what the page does when the pen rests
+        image, command = read(images[id_]), read(ink_of(page))  # while the page reads
         until(page, lambda n=number: any(final for final, _ in page.evaluate(READINGS, n)))
         seconds = [each for _, each in page.evaluate(READINGS, number)]
         latex = page.locator("#latex").inner_text()
-        found = [*recognizer.each([ink_of(page), images[id_]])]
-        command, image = ("" if isinstance(each, UserError) else each.latex for each in found)
-        yield Replayed(id_, latex, command, image, seconds[0], seconds[-1])
+        yield Replayed(id_, latex, command, image, round(seconds[0], 3), round(seconds[-1], 3))
+
+
+def replay(recognizer: Recognizer, path: Path, crohme: Path, count: int, to: Path) -> str:
+    """Replay a fixed sample of YEAR on the page at `path`, and write what came of it; what `to` holds of the same page
+    is kept. Raises UserError without pen strokes of that year."""
+    archive, ink = open_archive(crohme), crohme.parent / "inkml" / f"{YEAR}.zip"
+    if not ink.is_file() or YEAR not in archive.test_splits:
+        raise UserError(f"{ink}: no pen strokes of {YEAR}; put the InkML files of that test set there")
+    ids, made = at_random(archive.captions(YEAR), count, SEED), hashlib.sha256(path.read_bytes()).hexdigest()
+    rows = {row.id: row for row in stored(to.with_suffix(".csv")) if row.made == made}
+    drawings = strokes_of(ink, [id_ for id_ in ids if id_ not in rows])
+    images, seconds = {id_: archive.image(YEAR, id_) for id_ in drawings}, list[float]()
+    if drawings:
+        with opened(path, seconds) as page:
+            done = replayed(page, recognizer, drawings, images)
+            for each in track(done, f"replaying {len(drawings)} drawings", len(drawings), console=err_console):
+                truth, told = archive.truth_of(YEAR, [each.id]), asdict(each)
+                for key in READERS:
+                    told[f"{key}_right"] = evaluate({each.id: told[key]}, truth, NO_FIELDS).score.exact
+                told |= {"opened": round(seconds[0], 2), "busy": round(os.getloadavg()[0], 2), "made": made}
+                rows[each.id] = Replayed(**told)
+                write_atomically(to.with_suffix(".csv"), as_csv([*rows.values()]))
+    text = page_of([rows[id_] for id_ in ids if id_ in rows], recognizer.name, path.stat().st_size)
+    write_atomically(to, text)
+    return text
+
+
+def as_csv(rows: Sequence[Replayed]) -> str:
+    """The content of replayed.csv."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, [field.name for field in fields(Replayed)], lineterminator="\n")
+    table.writeheader()
+    table.writerows(map(asdict, rows))
+    return text.getvalue()
+
+
+def stored(path: Path) -> list[Replayed]:
+    """The rows of replayed.csv, if it is there. Raises UserError for a damaged one."""
+    kinds: dict[str, Any] = {field.name: field.type for field in fields(Replayed)}
+    try:
+        return [
+            Replayed(**{name: kinds[name](value) for name, value in row.items()})
+            for row in (read_table(path) if path.exists() else ())
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: damaged or of another version; delete it, and all is drawn again") from None
 
 
 PAGE = """# The page to draw on, tried with the pen strokes of CROHME {year}
 
-Written by `hmerbench draw --replay`: {n} drawings, a fixed sample, were drawn with the mouse on the page in a headless
-Chromium. The page reads with {network}, weights as float16, in WebAssembly on one thread; the command line with
-the same network in PyTorch, on the drawing that the page made. Rates are ExpRate with a 95 % interval.
+Written by `hmerbench draw --replay` from [replayed.csv](replayed.csv): {n} drawings, a fixed sample, were drawn on the
+page in a headless Chromium. The page reads with {network}, weights as float16, in WebAssembly
+on one thread; the command line with the same network in PyTorch, on the drawing that the page made. Rates are ExpRate
+with a 95 % interval.
 
 | | |
 |---|---|
@@ -132,7 +209,7 @@ the same network in PyTorch, on the drawing that the page made. Rates are ExpRat
 | read right on the command line, from the same drawings | {command} |
 | read right on the command line, from the published images of the same expressions | {image} |
 | size of the page | {megabytes:.1f} MB |
-| from opening the file to ready | {load:.1f} s |
+| from opening the file to ready | {opened:.1f} s |
 | until a first reading is shown, median (90 % within) | {first} |
 | until the final reading is shown, median (90 % within) | {final} |
 {other}
@@ -140,45 +217,21 @@ Measured on {cores} cores of a processor ({cpu}) while {busy:.1f} processes want
 """
 
 
-def page_of(
-    done: Sequence[Replayed], right: Mapping[str, int], network: str, path: Path, load: float, busy: float
-) -> str:
-    """results/replayed.md; `right`: how many are read right, by field of Replayed."""
-    n, differing = len(done), [each for each in done if each.page != each.command]
+def page_of(done: Sequence[Replayed], network: str, size: int) -> str:
+    """results/replayed.md, of a page of `size` bytes."""
+    n, differing = len(done), [each.id for each in done if each.page != each.command]
 
     def rate(key: str) -> str:
-        return f"{percent(right[key], n):.1f} % ({interval_text(right[key], n)})"
+        right = sum(getattr(each, f"{key}_right") for each in done)
+        return f"{percent(right, n):.1f} % ({interval_text(right, n)})"
 
     def times(values: list[float]) -> str:
         median, most = np.quantile(values, (0.5, 0.9))
         return f"{median:.2f} s ({most:.2f} s)"
 
-    other = f"\nThey differ on {', '.join(each.id for each in differing)}.\n" if differing else ""
     return PAGE.format(
-        year=YEAR, n=n, network=network, same=n - len(differing), page=rate("page"), command=rate("command"),
-        image=rate("image"), megabytes=path.stat().st_size / 1e6, load=load, other=other, cpu=processor(),
-        cores=cores(), busy=busy, first=times([e.first for e in done]), final=times([e.final for e in done]),
+        year=YEAR, n=n, network=network, same=n - len(differing), **{key: rate(key) for key in READERS},
+        megabytes=size / 1e6, opened=np.median([e.opened for e in done]), cpu=processor(), cores=cores(),
+        other=f"\nThey differ on {', '.join(differing)}.\n" if differing else "", busy=np.mean([e.busy for e in done]),
+        first=times([e.first for e in done]), final=times([e.final for e in done]),
     )  # fmt: skip
-
-
-def replay(recognizer: Recognizer, path: Path, crohme: Path, count: int, to: Path) -> str:
-    """Replay a fixed sample of YEAR on the page at `path`, and write what came of it. Raises UserError without pen
-    strokes of that year."""
-    archive, ink = open_archive(crohme), crohme.parent / "inkml" / f"{YEAR}.zip"
-    if not ink.is_file() or YEAR not in archive.test_splits:
-        raise UserError(f"{ink}: no pen strokes of {YEAR}; put the InkML files of that test set there")
-    drawings = strokes_of(ink, at_random(archive.captions(YEAR), count, SEED))
-    images, load, busy = {id_: archive.image(YEAR, id_) for id_ in drawings}, list[float](), list[float]()
-    done = list[Replayed]()
-    with opened(path, load) as page:
-        for each in replayed(page, recognizer, drawings, images):
-            done.append(each)
-            busy.append(os.getloadavg()[0])
-    truth = archive.truth_of(YEAR, drawings)
-    right = {
-        key: evaluate({each.id: getattr(each, key) for each in done}, truth, NO_FIELDS).score.exact
-        for key in ("page", "command", "image")
-    }
-    text = page_of(done, right, recognizer.name, path, load[0], float(np.mean(busy)))
-    write_atomically(to, text)
-    return text
