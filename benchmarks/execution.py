@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_WORKERS = 4  # processes that prepare the batches of a run on a GPU, some 800 images/s each
 MAX_READERS = 8  # processes that search a test set on a GPU, each with a context and a network of its own
-WORKERS, GRAPHS, RESIDENT = "HMERBENCH_WORKERS", "HMERBENCH_GRAPHS", "HMERBENCH_RESIDENT"
+WORKERS, GRAPHS = "HMERBENCH_WORKERS", "HMERBENCH_GRAPHS"
 CORES = "HMERBENCH_CORES"  # of this machine's, those that a job among others may use
 
 
@@ -25,26 +25,20 @@ class Execution:
 
     workers: int  # processes that prepare batches in advance; 0: the training itself does
     graphs: bool  # steps are recorded as CUDA graphs, one for each shape, and replayed
-    resident: bool  # training images are kept in the device's memory and distorted there
 
     @classmethod
-    def on(cls, device: "torch.device", world: int = 1, substituted: bool = False) -> "Execution":
-        """That of one of `world` processes on a device; images that are redrawn (`substituted`) cannot be resident.
+    def on(cls, device: "torch.device", world: int = 1) -> "Execution":
+        """That of one of `world` processes on a device.
 
         A CPU trains with all its cores, so none is left for workers; several processes exchange gradients within a
         step, which is then not recorded. Raises UserError for a variable that cannot be followed.
         """
         gpu = device.type == "cuda"
         workers = _number(WORKERS, max(1, min(MAX_WORKERS, own_cores() // world - 1)) if gpu else 0)
-        graphs, resident = (
-            _number(GRAPHS, int(gpu and world == 1), 1),
-            _number(RESIDENT, int(gpu and not substituted), 1),
-        )
+        graphs = _number(GRAPHS, int(gpu and world == 1), 1)
         if graphs and not (gpu and world == 1):
             raise UserError(f"{GRAPHS}=1: only a single process on a GPU records its steps; leave it out")
-        if resident and substituted:
-            raise UserError(f"{RESIDENT}=1: data.substitution redraws images, so they cannot stay on the device")
-        return cls(workers, bool(graphs), bool(resident))
+        return cls(workers, bool(graphs))
 
 
 def own_cores() -> int:

@@ -235,13 +235,13 @@ class TrainingSet:
         shape = self.shape([sides(image) for image in images])
         return Batch([s.id for s in chosen], *pad(images, shape), [s.tokens for s in chosen])
 
-    def prepare(self, epoch: int, indices: Sequence[int]) -> Any:
-        """The part of a batch that is made on the host, as an argument for `inputs`."""
+    def prepare(self, epoch: int, indices: Sequence[int]) -> Inputs:
+        """What a step reads of a batch, on the CPU."""
         batch = self.batch(epoch, indices)
         return Inputs(batch.images, batch.mask, self.targets(batch.tokens))
 
-    def inputs(self, prepared: Any) -> Inputs:
-        """Move a prepared batch to the device."""
+    def inputs(self, prepared: Inputs) -> Inputs:
+        """Send a prepared batch to the device."""
         return prepared.each(partial(send, device=self.device))
 
     def targets(self, labels: Iterable[Sequence[str]]) -> Targets:

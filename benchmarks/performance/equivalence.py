@@ -53,7 +53,7 @@ class Distance:
 
 def ways(device: torch.device) -> dict[str, Execution]:
     """How each way computes, on a device."""
-    plain = Execution(workers=0, graphs=False, resident=False)
+    plain = Execution(workers=0, graphs=False)
     recorded = {"recorded": Execution(2, True, False)} if device.type == "cuda" else {}
     return {"plain": plain, "workers": Execution(2, False, False), **recorded, "disturbed": plain}
 

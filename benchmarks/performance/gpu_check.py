@@ -1,6 +1,6 @@
 """`hmerbench gpu-check`: time training steps on a new GPU in a few minutes; write results/speed/gpu.csv.
 
-A step is one micro-batch (`Learner.micro_step` of the preset `gpu`: inputs made on the device, forward, backward), at
+A step is one micro-batch (`Learner.micro_step` of the preset `gpu`: inputs sent, forward, backward), at
 eight padded shapes of its last epoch, from small to large. Times in ms: `cold`, the first of its shape; `eager`, kernel
 by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and `replayed` are medians.
 `difference` is |replayed - eager| / |eager| for the gradients. Every number is saved as soon as it is measured.
@@ -18,7 +18,7 @@ import torch
 
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.on_device import Drawn
+from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.environment import best_device, environment, gpu_error
 from hmerbench.benchmarks.errors import UserError, out_of_memory_reason
@@ -83,7 +83,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
         yield "epoch", "last", "batches", len(plan), "batches"
         yield "epoch", "last", "planned and drawn on the host", time.perf_counter() - began, "s"
         # images, height, width, shape of the network's first targets
-        shapes = {(b.numbers.shape[1], *b.shape, *b.targets[0].shape): b for b in drawn if isinstance(b, Drawn)}
+        shapes = {(*batch.mask.shape, *batch.targets[0].shape): batch for batch in drawn}
         sizes = sorted(shapes, key=lambda shape: (math.prod(shape[:3]), shape))
         for shape in [*evenly(sizes[:-1], SHAPES - 1), sizes[-1]]:
             case, pixels = "{} x {} x {} px, {} x {} words".format(*shape), math.prod(shape[:3])
@@ -103,7 +103,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
         yield "memory", "training", "of", torch.cuda.get_device_properties(device).total_memory / 2**30, "GiB"
 
 
-def _timed_or_not(trainer: Trainer, batch: Drawn, device: torch.device) -> tuple[dict[str, float] | None, str]:
+def _timed_or_not(trainer: Trainer, batch: Inputs, device: torch.device) -> tuple[dict[str, float] | None, str]:
     """`timed`, or None and the reason if memory runs out."""
     try:
         return timed(trainer, batch, device), ""
@@ -111,7 +111,7 @@ def _timed_or_not(trainer: Trainer, batch: Drawn, device: torch.device) -> tuple
         return None, out_of_memory_reason(error)
 
 
-def timed(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, float]:
+def timed(trainer: Trainer, batch: Inputs, device: torch.device) -> dict[str, float]:
     """Times of one micro-batch in ms, and the relative difference of eager and replayed gradients (same dropout), which
     is NaN if it cannot be recorded."""
     learner = trainer.learner

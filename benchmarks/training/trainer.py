@@ -113,13 +113,11 @@ class Trainer:
         """Computes as `execution` says, by default as the device does."""
         self.folder, self.team, self.on_epoch = run, team, on_epoch
         self.config = config = run.settings
-        self.execution = execution or Execution.on(team.device, team.world, substituted=bool(config.data.substitution))
+        self.execution = execution or Execution.on(team.device, team.world)
         start = first_weights(run)
         words = start.vocabulary.extended(archive.words) if start else archive.vocabulary
         self.learner = Learner(config, team, self.execution.graphs, words, start)
-        self.training_set, self.validation = training_data(
-            config, archive, samples, team.device, self.learner.model, self.execution.resident
-        )
+        self.training_set, self.validation = training_data(config, archive, samples, team.device, self.learner.model)
         schedule, self.plateau = config.training.schedule, None
         if schedule.name == "plateau":
             self.plateau = ReduceLROnPlateau(self.learner.optimizer, "max", schedule.factor, schedule.patience)

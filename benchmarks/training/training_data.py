@@ -8,7 +8,6 @@ from hmerbench.benchmarks.config import Config, Data
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import TrainingSet
 from hmerbench.benchmarks.data.exchange import exchanged
-from hmerbench.benchmarks.data.on_device import OnDeviceSet
 from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
 from hmerbench.benchmarks.data.sub_expressions import sub_expressions
 from hmerbench.benchmarks.data.substitution import Substitution
@@ -23,12 +22,11 @@ def training_data(
     samples: list[Sample] | None,
     device: torch.device,
     network: Network | None = None,
-    resident: bool = False,
 ) -> tuple[TrainingSet, list[Sample]]:
     """The training set, and the samples on which weights are selected (none if the last epoch's are taken).
 
     `samples` replace the archive's training set. Only with a `network`, which has targets of its own, does the training
-    set make batches; `resident`, on the device. Raises UserError if nothing is left to train on.
+    set make batches. Raises UserError if nothing is left to train on.
     """
     if samples is None:
         samples = evenly(archive.samples("train", config.data.max_area), config.data.limit)
@@ -51,10 +49,7 @@ def training_data(
     if network is not None:
         samples = _learnable(samples, network)
         _tell_left_out(samples, config.data)
-    if resident:
-        training_set = OnDeviceSet(samples, config, device, network)
-    else:
-        training_set = TrainingSet(samples, config, device, substitution, network)
+    training_set = TrainingSet(samples, config, device, substitution, network)
     if not training_set.samples:
         limits = "lower heldout, or raise data.max_area or data.max_tokens"
         raise UserError(f"{archive.path}: no training expression is left to train on; {limits}")

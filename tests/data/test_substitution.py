@@ -13,8 +13,6 @@ from hmerbench.benchmarks.data.ink import Canvas, Ink, Symbol
 from hmerbench.benchmarks.data.samples import Sample, split_heldout, with_ink
 from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.data.substitution import Substitution, fitted, replacements
-from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.execution import RESIDENT, Execution
 from tests.helpers.ink import inkml, packed
 from tests.helpers.paths import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -93,12 +91,6 @@ def test_held_out_formulas_do_not_occur_in_training() -> None:
     training, held = split_heldout(samples, 0.2, 7)
     assert held and not {sample.tokens for sample in training} & {sample.tokens for sample in held}
     assert not {sample.id.split("-")[0] for sample in training} & {sample.id.split("-")[0] for sample in held}
-
-
-def test_images_resident_on_a_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RESIDENT, "1")
-    with pytest.raises(UserError, match=r"RESIDENT=1: data\.substitution redraws images"):
-        Execution.on(torch.device("cpu"), substituted=True)
 
 
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")

@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "make_recorder", lambda: rehearsed)
-    monkeypatch.setattr(Execution, "on", lambda *_, **__: Execution(0, graphs=True, resident=True))
+    monkeypatch.setattr(Execution, "on", lambda *_, **__: Execution(0, graphs=True))
 
 
 def examined(place: Path, results: Path) -> dict[tuple[str, str], list[str]]:
