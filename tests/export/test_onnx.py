@@ -1,6 +1,7 @@
 """The exported networks and their reader in numpy, against PyTorch's search."""
 
 import ast
+import copy
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hmerbench.benchmarks.data.augmentation import _rescaled, rescale, sides, wi
 from hmerbench.benchmarks.data.batching import evaluation_batches, padded
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.export import onnx_files
 from hmerbench.benchmarks.export.onnx_files import as_bytes, described, write_onnx
 from hmerbench.benchmarks.recognition import onnx_reader
 from hmerbench.benchmarks.recognition.onnx_reader import Reader, at_scale, is_complete
@@ -156,8 +158,10 @@ def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_
     assert done.stdout == " ".join(next(iter(expected(model, config, drawing())))) + "\n"
 
 
-def test_smaller_weights(tmp_path: Path) -> None:
+def test_smaller_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, config = known("bttr-original")
+    traced = [*onnx_files.programs(stepwise(model))]  # once, which takes seconds
+    monkeypatch.setattr(onnx_files, "programs", lambda _: copy.deepcopy(traced))
     sizes, scores = {}, {}
     for weights in ("float32", "float16", "int8"):
         write_onnx(model, config, tmp_path / weights, weights)

@@ -116,7 +116,7 @@ def test_bad_arguments(tmp_path: Path) -> None:
 def test_a_busy_machine_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     for load, busy in ((3.0, True), (0.1, False)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
-        bench.bench(tmp_path, ["train_step_fp32"], 1, TINY)
+        bench.bench(tmp_path, ["language_step_fp32"], 1, TINY)
         assert ("not quiet" in capsys.readouterr().err) == busy
 
 
