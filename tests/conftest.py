@@ -12,6 +12,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test has two threads, the one that waits leaves its core
 os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working folder, not the project's
 
+from tests.helpers.disk import wait_for_no_disk  # noqa: E402
+
+wait_for_no_disk()
+
 import re  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -72,7 +76,8 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what their module or folder makes once run in one process."""
+    """Tests that share what their module or folder makes once run in one process; those marked `long` come first."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
         fixtures = [of[-1] for of in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
         shared = [of.baseid for of in fixtures if of.scope != "function" and of.baseid.startswith("tests/")]

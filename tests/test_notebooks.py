@@ -15,6 +15,7 @@ def kinds(notebook: nbformat.NotebookNode) -> list[set[str]]:
     return [{kind for one in each for kind in one.get("data", {one.get("name"): None})} for each in outputs]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_it_does(path, monkeypatch):
     """The same kinds of output in every cell; what a network reads may differ a little between machines."""

@@ -12,20 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 from hmerbench.benchmarks.data.ink import MARGIN, Stroke
 
 WORDS = (
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "lazy",
-    "dogs",
-    "while",
-    "seven",
-    "hens",
-    "count",
-    "their",
-    "eggs",
+    *("the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs"),
+    *("while", "seven", "hens", "count", "their", "eggs"),
 )
 Draw = np.random.Generator
 

@@ -1,21 +1,29 @@
 """`hmerbench scoreboard`: score published systems, check their cards, add one."""
 
 import hashlib
+import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from hmerbench.evaluation import InputError, csv_text, printable
 from hmerbench.evaluation.lgeval import results_folder
-from hmerbench.evaluation.scoreboard.board import COLUMNS, make_board
-from hmerbench.evaluation.scoreboard.card import SYSTEM, SYSTEM_RULE, YEARS, checked, read_cards
-from hmerbench.evaluation.scoreboard.leaderboard import leaderboard
+from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTED, TOGETHER, Board, make_board
+from hmerbench.evaluation.scoreboard.card import SYSTEM, SYSTEM_RULE, YEARS, System, checked, read_cards
 from hmerbench.evaluation.scoreboard.markdown import markdown
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.tokens import formula_of, untokenized
+
+# of leaderboard.json: what it tells of a card, and of a system's rows
+FACTS = (
+    *("name", "paper", "year", "status", "training", "trained_on"),
+    *("parameters", "selection", "convention", "license"),
+)
+SHOWN = (*COUNTED, "low", "high", "group")
 
 
 def score(crohme: Path, systems: Path | None, cards: Path, results: Path) -> None:
@@ -32,6 +40,28 @@ def score(crohme: Path, systems: Path | None, cards: Path, results: Path) -> Non
     for name, text in (texts | {"leaderboard.json": leaderboard(board)}).items():
         results_folder.replace(str(results / name), text)
         print(printable(results / name))
+
+
+def leaderboard(board: Board) -> str:
+    """The scoreboard for programs: a row for each system with what its card says and its counts under the paper's
+    rules. Rates are fractions of n; `low` and `high` are percentages, as in the CSV."""
+    signatures = {year: board.signatures[year] for year in sorted(board.signatures)}
+    content = {
+        "signatures": signatures,
+        "neutral": {year: text.replace("|search:", "|limits:neutral|search:") for year, text in signatures.items()},
+        "ceilings": board.ceilings,
+        "systems": [_system(board, system) for system in board.systems],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _system(board: Board, system: System) -> dict[str, Any]:
+    facts = {"key": system.key} | {name: getattr(system.card, name) for name in FACTS}
+    facts |= {"url": str(system.card.url)} if system.card.url else {}
+    rows = {year: board.row(system.key, year) or {} for year in (*YEARS, TOGETHER)}
+    counted = {year: {name: row[name] for name in SHOWN if name in row} for year, row in rows.items() if row}
+    reported = [claim.model_dump() for claim in system.card.reported]
+    return facts | {"counted": counted} | ({"reported": reported} if reported else {})
 
 
 def check(systems: Path | None, cards: Path) -> None:

@@ -19,6 +19,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.yaml_files import merge
+from tests.helpers.disk import wait_for_no_disk
 
 SYMBOLS = ["1", "2", "x", "+", "-"]
 SETTINGS = {
@@ -89,6 +90,7 @@ def _train(
 ) -> None:
     from hmerbench.benchmarks.training import trainer
 
+    wait_for_no_disk()
     os.environ.update(environment)
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] (it may have workers)
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", 1)))  # as in the tests' own process

@@ -203,6 +203,7 @@ def test_doubtful_results_are_reported(
     assert doubt.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and summary.startswith("read 2 of 2 by ")
 
 
+@pytest.mark.long
 def test_doubt_separates_patterns_from_expressions(crohme: Path) -> None:
     draw, recognizer = np.random.default_rng(0), Recognizer.load()
     archive = open_archive(crohme)

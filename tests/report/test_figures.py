@@ -22,7 +22,7 @@ from hmerbench.benchmarks.report import tables
 from hmerbench.benchmarks.report.figures import error_figure
 from hmerbench.benchmarks.report.figures import results as plots
 from hmerbench.benchmarks.report.figures import write as figures
-from hmerbench.benchmarks.report.figures.scoreboard import scoreboard
+from hmerbench.benchmarks.report.figures.from_tables import scoreboard
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import describe_preset
 from hmerbench.benchmarks.runs.folder import RunFolder

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.report.page import browser, make, systems
+from hmerbench.benchmarks.report.page import browser, make
 from hmerbench.benchmarks.report.page.make import Material, drawings, gather, render, report
 from hmerbench.benchmarks.report.page.playback import add_attention
 from hmerbench.benchmarks.runs.workspace import remember, workspace
@@ -201,10 +201,10 @@ def test_published_systems_are_browsed_beside_the_runs(place: Place, monkeypatch
     here = System("mine", card)
     monkeypatch.setattr(System, "files", lambda self, folder: iter([("test", folder / f"{self.key}.json")]))
     monkeypatch.setattr(
-        systems, "read_cards", lambda: [here, System("absent", card), System("own", Card.model_construct(url=None))]
+        browser, "read_cards", lambda: [here, System("absent", card), System("own", Card.model_construct(url=None))]
     )
     notes: list[str] = []
-    found = systems.read_systems(place.archive, tmp_path, notes)
+    found = browser.read_systems(place.archive, tmp_path, notes)
     assert list(found) == ["system/mine"] and "absent.json: there is no such file" in notes[0] and len(notes) == 1
     (data,) = browser.build(place.archive, [], notes, {key: scored for key, (_, scored) in found.items()})
     verdicts = {id_: entry["exact"] for id_, entry in read(data, "system/mine").items()}

@@ -488,6 +488,7 @@ def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch
     assert [(point.step, point.value) for point in points] == [(0, values["0"]), (1, max(values.values()))]
 
 
+@pytest.mark.long
 def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
     """With real processes, a tiny network and kill -9."""
     space = with_(budget={"training": {"epochs": 20, "validate_every": 10}})

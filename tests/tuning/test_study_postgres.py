@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import optuna
+import pytest
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
@@ -26,6 +27,7 @@ def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:
     return [trial.number for trial in found if trial.state in states]
 
 
+@pytest.mark.long
 def test_a_killed_worker_and_a_server_outage_lose_no_trial(postgres: Postgres, given, monkeypatch, capfd) -> None:
     space = with_(budget={"training": {"epochs": 16, "validate_every": 8}})
     Path(given["space"]).write_text(yaml.safe_dump(space))

@@ -4,21 +4,18 @@ Color is always redundant with a marker or line style, so that the figures can b
 95 %, as in the tables: over writers, and seeds where there are several; of reported rates over images (Wilson's).
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, cycle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.report.frames import read_frame
 from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.report.sampled import sampled_rate
@@ -275,39 +272,4 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
         else:
             label = axis.annotate(preset, point, (6, 0), textcoords="offset points", va="center")
         boxes.append(label.get_window_extent())
-    return figure
-
-
-GROWTH = {  # axis in growth.csv -> label, unit of its values
-    "image_area": ("image area (1000 px)", 1000),
-    "sequence_length": ("steps", 1),
-    "beam_width": ("beam width", 1),
-    "batch_size": ("images at once", 1),
-}
-SIDES = {"plain": ("#D55E00", "s--"), "fast": ("#0072B2", "o-")}
-
-
-def growth(path: Path) -> Figure:
-    """Search time in seconds along every axis, plain and fast, on logarithmic scales; slope 1 is linear growth.
-
-    The table there has the columns axis, value, plain and fast; the slope is taken over the last two values. Raises
-    UserError, KeyError or ValueError for other tables.
-    """
-    table = read_frame(path)
-    figure = Figure(figsize=(WIDTH, 3.3))
-    panels, parts = figure.subplots(2, 2, sharey=True), dict(list(table.groupby("axis")))
-    for panel, (axis, (label, unit)) in zip(panels.flat, GROWTH.items(), strict=True):
-        part = parts[axis]
-        for side, (color, marks) in SIDES.items():
-            (x1, x2), (y1, y2) = part["value"].iloc[-2:], part[side].iloc[-2:]
-            label_of_side = f"{side}, slope {math.log(y2 / y1) / math.log(x2 / x1):.1f}"
-            panel.loglog(part["value"], part[side], marks, color=color, label=label_of_side, gid=f"{axis}, {side}")
-        panel.set_xticks(part["value"], [f"{value / unit:.0f}" for value in part["value"]])
-        panel.xaxis.set_minor_locator(NullLocator())
-        panel.yaxis.set_minor_formatter(NullFormatter())
-        panel.set_xlabel(label)
-        panel.margins(y=0.25)
-        panel.legend(loc="upper left", handlelength=1.8)
-    for panel in panels[:, 0]:
-        panel.set_ylabel("seconds")
     return figure

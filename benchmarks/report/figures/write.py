@@ -16,12 +16,8 @@ from PIL import Image
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.report.figures import error_figure
+from hmerbench.benchmarks.report.figures import error_figure, from_tables
 from hmerbench.benchmarks.report.figures import results as plots
-from hmerbench.benchmarks.report.figures.confidence import reliability, risk_coverage
-from hmerbench.benchmarks.report.figures.language import language_curves
-from hmerbench.benchmarks.report.figures.nested import by_depth
-from hmerbench.benchmarks.report.figures.scoreboard import scoreboard
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.runs.folder import RunFolder
 
@@ -73,10 +69,7 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     yield "fig3-by-length", plots.by_length(runs)
     yield "table1-forest", plots.forest(runs)
     if not runs:
-        yield (
-            "training, errors",
-            f"there is no run under {results / 'reproduced'}; hmerbench pack adds one",
-        )
+        yield "training, errors", f"there is no run under {results / 'reproduced'}; hmerbench pack adds one"
     labels = {run: label.replace(" ", "-") for run, label in preset_labels(runs).items()}
     for preset in sorted({*labels.values()}):
         trained = [run for run in runs if labels[run] == preset and run.history]
@@ -86,13 +79,13 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     for (recipe, preset), run in {(run.recipe, labels[run]): run for run in reversed(runs)}.items():  # the first seed
         if run.errors:
             yield f"errors-{recipe}-{preset}-seed{run.seed}", error_figure.taxonomy(run)
-    yield "speed-growth", _of(plots.growth, "make bench measures it", results / "speed/growth.csv")
-    yield "exprate-nesting", _of(by_depth, "`hmerbench nested` makes it", results / "nested.csv")
-    for name, plot in (("reliability", reliability), ("risk-coverage", risk_coverage)):
+    yield "speed-growth", _of(from_tables.growth, "make bench measures it", results / "speed/growth.csv")
+    yield "exprate-nesting", _of(from_tables.by_depth, "`hmerbench nested` makes it", results / "nested.csv")
+    for name, plot in (("reliability", from_tables.reliability), ("risk-coverage", from_tables.risk_coverage)):
         yield name, _of(plot, "`hmerbench calibrate` writes it", results / "confidence.csv")
-    yield "scoreboard", _of(scoreboard, "make scoreboard", results / "scoreboard.csv")
+    yield "scoreboard", _of(from_tables.scoreboard, "make scoreboard", results / "scoreboard.csv")
     curves = results / "language_curves.csv", results / "language.csv"
-    yield "language-curves", _of(language_curves, "make tables writes it", *curves)
+    yield "language-curves", _of(from_tables.language_curves, "make tables writes it", *curves)
 
 
 def _of(draw: Callable[..., Figure], fix: str, *tables: Path) -> Figure | str:

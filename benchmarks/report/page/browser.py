@@ -23,11 +23,13 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
 from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.scoreboard.card import read_cards
 from hmerbench.evaluation.scoring import alignment
 from hmerbench.evaluation.scoring.alignment import Tree
 from hmerbench.evaluation.scoring.analysis import STRUCTURES, structures
-from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.inputs import GroundTruth, read_predictions
 from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg import SymLG
 
 PICTURE = 320  # px, the longer side of a picture as it was before it was prepared
@@ -266,3 +268,26 @@ def _drawn(tree: Tree) -> Json:
 def webp(image: np.ndarray, quality: int = 101) -> str:
     """Encode as WebP, base64, by default lossless: a third smaller than PNG for handwriting."""
     return base64.b64encode(cv2.imencode(".webp", image, [cv2.IMWRITE_WEBP_QUALITY, quality])[1].tobytes()).decode()
+
+
+def read_systems(archive: Archive, folder: Path, notes: list[str]) -> dict[str, tuple[str, dict[str, Scored]]]:
+    """By key, a published system's displayed name and its verdicts and predictions, which lie outside of the project
+    and are scored anew, by test set. Our own runs are left out, which the page has as runs; a system that is not at
+    hand becomes a note."""
+    truths = {name: GroundTruth(archive.ground_truth(name), archive.captions(name)) for name in archive.test_splits}
+    found = {}
+    for system in read_cards():
+        if system.card.url is None or system.card.status == "reported":
+            continue
+        scored: dict[str, Scored] = {}
+        try:
+            for name, path in system.files(folder):
+                if name in truths:
+                    split = system.card.tokenize
+                    result = evaluate(path, truths[name], NO_FIELDS, split=split)
+                    scored[name] = {row.id: row for row in result.expressions}, read_predictions(path, split)
+        except InputError as error:
+            notes.append(f"{error}; this system is left out")
+            continue
+        found[f"system/{system.key}"] = f"{system.card.name} ({system.card.year})", scored
+    return found

@@ -28,9 +28,8 @@ from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.report.figures.error_figure import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
 from hmerbench.benchmarks.report.frames import read_frame
-from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
+from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, read_systems, source, title
 from hmerbench.benchmarks.report.page.playback import add_attention
-from hmerbench.benchmarks.report.page.systems import read_systems
 from hmerbench.benchmarks.report.paper import YEAR
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import last_own, workspace
