@@ -156,7 +156,7 @@ def torch_and_devices() -> Iterator[Check]:
     cuda, built = torch.cuda, torch.version.cuda
     if cuda.is_available():
         names = ", ".join(cuda.get_device_name(number) for number in range(cuda.device_count()))
-        yield Check("devices", "ok", f"{names}; default preset: gpu")
+        yield Check("devices", "ok", f"{names}; default preset: large")
     elif built:
         words = f"torch is built for CUDA {built}, but no GPU is usable; default preset: smoke"
         fix = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "

@@ -6,50 +6,28 @@ claims of a family (Holm).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, variance
 from typing import Any
 
-import pandas as pd
 from scipy import stats
 
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report import presets
+from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.report.paper import ORDER, REPORTED, YEAR, model_name, pooled, reference
-from hmerbench.benchmarks.report.scored_runs import POOLED, Rows, ScoredRun, grouped, rows_of
+from hmerbench.benchmarks.report.scored_runs import POOLED, Rows, grouped, rows_of
 from hmerbench.benchmarks.report.steps import LEVEL, MIN_SEEDS, Step, correct, measure, printed_p
-from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring import sampling
 
-HEAD = """\
-# The papers' claims, one by one
-
-Written by `make tables` from the runs under `reproduced/`.
-"""
-RULES = """\
-| verdict | means |
-|---|---|
-| supported | significant, in the paper's direction, at every preset that counts |
-| contradicted | significant, in the other direction, at one of them |
-| not supported | significant at none, and every interval excludes a difference as large as the reported one |
-| open | everything else, and wherever no preset counts |
-
-A preset **counts** if its networks are its own and its rows share two seeds or more; the columns of the others are in
-brackets. `medium-single` reads with the weights of `medium`. With one seed, the interval is over writers alone, which
-leaves out how much trainings differ. No preset here is the authors' recipe
-([what differs](TABLES.md#the-recipes-beside-the-papers)), and *supported* says nothing of where an effect comes from.
-
-Differences are in points of ExpRate over the {:,} images of the three years, with the 95 % interval over seeds and
-writers (with one seed, over writers), **bold** where p < 0.05. p is corrected (Holm) over the claims of a family, which
-have the same letter, at all presets that count. Reported differences are of {} and one seed.
-"""
 VERDICTS = ("supported", "not supported", "contradicted", "open")
 CASES = {"coverage": "a", "order": "b", "lengths": "c", "bttr": "d"}
 POWER = 0.8
+BORROWED = "no: weights of another preset"
 
 
 def claims(results: Path) -> str:
@@ -58,9 +36,9 @@ def claims(results: Path) -> str:
     scored = any(run.scores for run in RunFolder.under(results / "reproduced"))
     (groups,) = grouped([results / "reproduced"], results, POOLED) if scored else ([],)
     groups = [runs for runs in groups if len(runs[0].ids) == expressions]
-    groups.sort(key=lambda runs: _place(runs[0].preset))
+    groups.sort(key=lambda runs: presets.rung(runs[0].preset))
     rows = {runs[0].preset: rows_of(runs) for runs in groups if len({run.recipe for run in runs}) > 1}
-    own = {preset for preset, of in rows.items() if not _all(of, lambda run: run.borrowed)}
+    own = {preset for preset, of in rows.items() if not all(run.borrowed for runs in of.values() for run in runs)}
     measured = [_measure(claim, rows) for claim in reference()["claims"]]
     for family in dict.fromkeys(claim["family"] for claim in reference()["claims"]):
         of_family = [
@@ -69,47 +47,41 @@ def claims(results: Path) -> str:
         correct([step for steps in of_family for preset, step in steps.items() if preset in own])
         for preset in rows.keys() - own:
             correct([steps[preset] for steps in of_family if preset in steps])
-    table = [_line(claim, steps, rows, own) for claim, steps in zip(reference()["claims"], measured, strict=True)] + [
-        *_level(results / "scoreboard.csv"),
-        *_language(results / "language.csv"),
-    ]
-    text = pd.DataFrame(table).fillna("").to_markdown(index=False, disable_numparse=True)
-    rules = RULES.format(expressions, YEAR)
-    return f"{HEAD}\n{_short(table, rows, own)}\n{rules}\n{text}\n\n{_power(rows, own)}"
+    table = [_line(claim, steps, rows, own) for claim, steps in zip(reference()["claims"], measured, strict=True)]
+    table += [*_level(results / "scoreboard.csv"), *_language(results / "language.csv")]
+    return from_template(
+        "CLAIMS.md",
+        verdicts={name: _claims_with(table, name) for name in VERDICTS},
+        presets=[_preset(preset, of, own) for preset, of in rows.items()],
+        expressions=f"{expressions:,}",
+        year=YEAR,
+        claims=markdown(table),
+        visible=[line for preset, of in rows.items() if preset in own for line in _visible_with(preset, of)],
+        **_seeds_of_the_paper(),
+    )
 
 
-def _short(table: Sequence[Mapping[str, str]], rows: Mapping[str, Rows], own: set[str]) -> str:
-    """What holds and what does not, and on what: the verdicts with their claims, the presets with seeds and devices."""
-    lines = ["| verdict | claims |", "|---|---|"]
-    for name in VERDICTS:
-        found = [line["claim"].rpartition(" (")[0] for line in table if line["verdict"] == f"**{name}**"]
-        lines.append(f"| **{name}** | {'; '.join(found) or 'none'} |")
-    lines += ["", "| preset | seeds a row of Table 1 | trained by | on | counts |", "|---|---|---|---|---|"]
-    for preset, of in rows.items():
-        seeds = presets.number_range([len(runs) for recipe, runs in of.items() if recipe in ORDER])
-        program = "in part a program that is not in this repository" if _any_external(of) else "this suite"
-        why = "yes" if counts(preset, of, own) else "no: one seed" if preset in own else "no: weights of another preset"
-        places = [place for runs in of.values() for run in runs for place in run.folder.environments]
-        devices = ", ".join(sorted({place.get("device") or "unknown" for place in places}))
-        lines.append(f"| `{preset}` | {seeds} | {program} | {devices} | {why} |")
-    return "\n".join([*lines, ""]) + "\nWhat made each run: [PROVENANCE.md](PROVENANCE.md).\n"
+def _claims_with(table: Sequence[Mapping[str, str]], verdict: str) -> str:
+    return "; ".join(line["claim"].rpartition(" (")[0] for line in table if line["verdict"] == f"**{verdict}**")
+
+
+def _preset(preset: str, rows: Rows, own: Set[str]) -> dict[str, str]:
+    """On what its numbers rest: seeds, programs, devices, and whether verdicts do."""
+    every = [run for runs in rows.values() for run in runs]
+    external = any(run.external for run in every)
+    devices = {place.get("device") or "unknown" for run in every for place in run.folder.environments}
+    return {
+        "name": preset,
+        "seeds": presets.number_range([len(runs) for recipe, runs in rows.items() if recipe in ORDER]),
+        "program": "in part a program that is not in this repository" if external else "this suite",
+        "devices": ", ".join(sorted(devices)),
+        "counts": "yes" if counts(preset, rows, own) else "no: one seed" if preset in own else BORROWED,
+    }
 
 
 def counts(preset: str, rows: Rows, own: Set[str]) -> bool:
     """Whether verdicts rest on a preset: its networks are its own, and a row has MIN_SEEDS."""
     return preset in own and any(len(runs) >= MIN_SEEDS for runs in rows.values())
-
-
-def _place(preset: str) -> tuple[int, str]:
-    return (PRESETS.index(preset), "") if preset in PRESETS else (len(PRESETS), preset)
-
-
-def _all(rows: Rows, true_of: Callable[[ScoredRun], bool]) -> bool:
-    return all(true_of(run) for runs in rows.values() for run in runs)
-
-
-def _any_external(rows: Rows) -> bool:
-    return any(run.external for runs in rows.values() for run in runs)
 
 
 def _measure(claim: Mapping[str, Any], rows: Mapping[str, Rows]) -> dict[str, Step]:
@@ -222,47 +194,26 @@ def _language(table: Path) -> list[dict[str, str]]:
     return lines
 
 
-def _power(rows: Mapping[str, Rows], own: set[str]) -> str:
-    """What three seeds can see, and what the one published spread of seeds says of Table 1."""
-    lines = []
-    for preset, of in rows.items():
-        rates = {recipe: {run.seed: run.exprate for run in runs} for recipe, runs in of.items()}
-        spread, pooled = sampling.spread_between_runs(rates), _pooled(rates)
-        if preset not in own or spread is None or pooled is None:
-            continue
-        blocks = _visible(spread.variance, 2 * (len(ORDER) - 1))
-        apart = _visible(pooled, 4)
-        lines.append(
-            f"| `{preset}` | {math.sqrt(spread.variance):.2f} | {blocks:.1f} | {math.sqrt(pooled):.2f} | {apart:.1f} |"
-        )
+def _visible_with(preset: str, rows: Rows) -> list[dict[str, str]]:
+    """What three seeds a row can see at a preset, by how much its runs differ; nothing where that is not known."""
+    rates = {recipe: {run.seed: run.exprate for run in runs} for recipe, runs in rows.items()}
+    spread, pooled = sampling.spread_between_runs(rates), _pooled(rates)
+    if spread is None or pooled is None:
+        return []
+    blocks, apart = _visible(spread.variance, 2 * (len(ORDER) - 1)), _visible(pooled, 4)
+    numbers = {"of_block": math.sqrt(spread.variance), "of_row": math.sqrt(pooled)}
+    shown = {name: f"{value:.2f}" for name, value in numbers.items()}
+    return [shown | {"preset": preset, "in_blocks": f"{blocks:.1f}", "alone": f"{apart:.1f}"}]
+
+
+def _seeds_of_the_paper() -> dict[str, str]:
+    """What the one published spread of seeds says of Table 1."""
     _, sd = reference()["seed_spread"][YEAR]
     limit = NormalDist().inv_cdf(0.975) * math.sqrt(2) * sd
     spreads = ", ".join(f"{each:.2f} on {year}" for year, (_, each) in reference()["seed_spread"].items())
-    steps = [
-        f"{model_name(a)} → {model_name(b)} ({REPORTED[b] - REPORTED[a]:+.2f})"
-        for a, b in pairwise(ORDER)
-        if abs(REPORTED[b] - REPORTED[a]) < limit
-    ]
-    table = "\n".join(
-        [
-            "| preset | deviation of a run from its row and seed | seen, five rows of the same seeds "
-            "| deviation of a run from its row | seen, two rows alone |",
-            "|:--|--:|--:|--:|--:|",
-            *lines,
-        ]
-    )
-    return f"""\
-## What a difference must be to be seen
-
-With three seeds a row, at 5 % and in 80 of 100 cases, in points over the three years; correction for several tests and
-the writers come on top.
-
-{table}
-
-The paper's rows are one seed each. The one published spread of CoMER's seeds (token matches of five seeds, reported by
-the ICAL project: standard deviations of {spreads}) lets two runs of {YEAR} differ by up to {limit:.1f} points in 95
-of 100 cases. If ExpRate varies alike, that covers these steps of Table 1: {", ".join(steps)}.
-"""
+    gains = {f"{model_name(a)} → {model_name(b)}": REPORTED[b] - REPORTED[a] for a, b in pairwise(ORDER)}
+    covered = ", ".join(f"{name} ({gain:+.2f})" for name, gain in gains.items() if abs(gain) < limit)
+    return {"spreads": spreads, "limit": f"{limit:.1f}", "covered": covered}
 
 
 def _pooled(rates: Mapping[str, Mapping[int, float]]) -> float | None:

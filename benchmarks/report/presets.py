@@ -6,9 +6,14 @@ from collections.abc import Collection, Iterable
 from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import reference
-from hmerbench.benchmarks.resolve import resolve
+from hmerbench.benchmarks.resolve import PRESETS, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import TRAIN, crohme
+
+
+def rung(preset: str) -> tuple[int, str]:
+    """Sort key: the order of the ladder, then other presets by name."""
+    return PRESETS.index(preset) if preset in PRESETS else len(PRESETS), preset
 
 
 def settings_digest(run: RunFolder) -> str:

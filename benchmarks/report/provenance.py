@@ -4,23 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
+from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.report.paper import model_name
 from hmerbench.benchmarks.runs.folder import RunFolder
-
-HEAD = """\
-# What made each run
-
-Written by `make tables` from the run folders.
-
-| column | means |
-|---|---|
-| program | this suite, or one that is not in this repository (*external*) and of which no copy is kept: `config.yaml` of such a run says what was computed, not with how many workers or recorded steps |
-| bf16 unit | what multiplied in bf16, which the settings of all runs but one ask for. Older runs recorded matrix units alone: where there was none, the EPYC of `small` and `medium` has AVX-512's unit; that of `large` has none and emulated bf16, where today's revision computes in float32 |
-| minutes | of the training; on a CPU, times threads. Reading comes on top |
-| weights | kept here or not. Without them, predictions can be scored again, but not made again; those of an external run not at all from this repository |
-"""  # noqa: E501
 
 
 def provenance(root: Path) -> str:
@@ -30,8 +16,7 @@ def provenance(root: Path) -> str:
         {"recipe": model_name(run.recipe), "preset": f"`{run.preset}`", "seed": str(run.seed)} | made(run)
         for run in runs
     ]
-    table = pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) if rows else "There are no runs."
-    return f"{HEAD}\n{table}\n"
+    return from_template("PROVENANCE.md", runs=markdown(rows) if rows else "There are no runs.")
 
 
 def made(run: RunFolder) -> dict[str, str]:

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from scipy import stats
 
@@ -20,6 +19,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import presets, trials
 from hmerbench.benchmarks.report.claims import claims as claims_of_papers
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, Row, compare
+from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.report.ladder import ladder
 from hmerbench.benchmarks.report.paper import ORDER, YEAR, model_name, pooled
 from hmerbench.benchmarks.report.provenance import provenance
@@ -31,7 +31,6 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
 
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
-TEMPLATE = Path(__file__).with_name("templates") / "TABLES.md"
 
 
 def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
@@ -72,7 +71,7 @@ def _between(page: Path, parts: Mapping[str, str]) -> str:
 
 def ladder_table(results: Path) -> str:
     """The ladder of presets in Markdown."""
-    return _markdown([rung | {"preset": f"`{rung['preset']}`"} for rung in ladder(results / "reproduced")]) + "\n"
+    return markdown([rung | {"preset": f"`{rung['preset']}`"} for rung in ladder(results / "reproduced")]) + "\n"
 
 
 class Summary:
@@ -116,10 +115,9 @@ class Summary:
 
     def claims(self) -> list[str]:
         """What coverage is worth with each preset whose runs read the three years, in a sentence of Markdown."""
-        order = [*PRESETS, ""]  # experiments last
         parts = [
             f"`{each.preset}` {_difference(each.claim)}, {printing.counted(each.claim.seeds, 'seed')}"
-            for each in sorted(self.compared, key=lambda each: order.index(each.preset if each.preset in order else ""))
+            for each in sorted(self.compared, key=lambda each: presets.rung(each.preset)[0])
             if each.claim and each.claim.images == self.expressions
         ]
         names = " → ".join(map(model_name, CLAIM))
@@ -132,9 +130,7 @@ class Summary:
         names = sorted(found, key=lambda name: (order.index(name) if name in order else len(order), -len(found[name])))
         content = {"table_1": _by_preset({name: found[name] for name in names}, "model"), "limits": self.limits()}
         content |= self._presets(names) | self._differences(names)
-        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-        template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-        return template.render(images=crohme().n(YEAR), **content)
+        return from_template("TABLES.md", images=crohme().n(YEAR), **content)
 
     def _presets(self, names: Sequence[str]) -> dict[str, str]:
         """The presets of the runs, beside the authors' settings, and what recipes are at the ladder's."""
@@ -148,8 +144,8 @@ class Summary:
         if not runs:
             return dict.fromkeys(("presets", "recipes"), "")
         return {
-            "presets": _markdown([{"preset": preset, **row} for preset, row in described.items()]),
-            "recipes": _markdown(presets.recipes([preset for preset in PRESETS if preset in names])),
+            "presets": markdown([{"preset": preset, **row} for preset, row in described.items()]),
+            "recipes": markdown(presets.recipes([preset for preset in PRESETS if preset in names])),
         }
 
     def limits(self) -> str:
@@ -166,7 +162,7 @@ class Summary:
         table["a perfect reader of the captions", "", ""] = perfect
         lines = [dict(zip(("model", "preset", "seeds"), key, strict=True)) | cells for key, cells in table.items()]
         frame = pd.DataFrame(lines).fillna("–")
-        return _markdown(frame.rename(columns=lambda name: name.replace("exact", "official")))
+        return markdown(frame.rename(columns=lambda name: name.replace("exact", "official")))
 
     def _differences(self, names: Sequence[str]) -> dict[str, Any]:
         """The differences between rows, a column per preset, and how much runs differ that differ in their seed
@@ -206,10 +202,6 @@ def _difference(step: Step) -> str:
         return f"{step.difference:+.2f} ({step.over}: {interval})"
     text = f"{step.difference:+.2f} ({interval})"
     return f"{f'**{text}**' if step.p < LEVEL else text}, p{printed_p(step.p, '=')}"
-
-
-def _markdown(table: pd.DataFrame | Sequence[Mapping[str, str]]) -> str:
-    return pd.DataFrame(table).to_markdown(index=False, disable_numparse=True)
 
 
 def _by_preset(columns: Mapping[str, Mapping[str, str]], index: str) -> str:

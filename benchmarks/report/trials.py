@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
+from hmerbench.benchmarks.report.documents import markdown
 from hmerbench.benchmarks.strict_files import read_plain
 
 READINGS = {  # of the preset `medium` -> column
@@ -20,22 +19,18 @@ def tables(folder: Path) -> dict[str, str]:
     """The Markdown tables by the names of their marks, of those files that are there."""
     made = {"recipe": {"trials": _trials, "readings": _readings}, "search_tricks": {"tricks": _tricks}}
     return {
-        name: make(read_plain(path))
+        name: markdown(make(read_plain(path))) + "\n"
         for file, makers in made.items()
         if (path := folder / f"{file}.csv").exists()
         for name, make in makers.items()
     }
 
 
-def _markdown(lines: Sequence[Row]) -> str:
-    return pd.DataFrame(lines).fillna("").to_markdown(index=False, disable_numparse=True) + "\n"
-
-
 def _percent(row: Row) -> str:
     return f"{100 * int(row['exact'] or 0) / int(row['n'] or 1):.1f}"
 
 
-def _trials(rows: Sequence[Row]) -> str:
+def _trials(rows: Sequence[Row]) -> Sequence[Row]:
     """A line for each training: what was changed, what it reads in one size and several, and how it predicts words."""
     lines: dict[tuple[str | None, str | None], Row] = {}
     for row in rows:
@@ -45,18 +40,16 @@ def _trials(rows: Sequence[Row]) -> str:
             line[READINGS[row["reading"]]] = _percent(row)
         line["core-minutes"] = row["core_minutes"]
         line |= {"loss": row["loss"], "words, %": row["word_accuracy"]} if row["loss"] else {}
-    return _markdown(sorted(lines.values(), key=lambda line: "data.limit" in (line["change"] or "")))
+    return sorted(lines.values(), key=lambda line: "data.limit" in (line["change"] or ""))
 
 
-def _readings(rows: Sequence[Row]) -> str:
+def _readings(rows: Sequence[Row]) -> Sequence[Row]:
     """A line for every other reading of a trained network."""
     others = [row for row in rows if row["reading"] not in READINGS]
-    return _markdown(
-        [{"trained": row["trial"], "read": row["reading"], "read right, %": _percent(row)} for row in others]
-    )
+    return [{"trained": row["trial"], "read": row["reading"], "read right, %": _percent(row)} for row in others]
 
 
-def _tricks(rows: Sequence[Row]) -> str:
+def _tricks(rows: Sequence[Row]) -> Sequence[Row]:
     """What a search without each trick loses of its speed, and how much repeated measurements differ."""
     lines: dict[tuple[str | None, str | None], Row] = {}
     for row in rows:
@@ -64,4 +57,4 @@ def _tricks(rows: Sequence[Row]) -> str:
         line["search"] = row["search"]
         saves, spread = (round(100 * float(row[name] or 0)) for name in ("saves", "spread"))
         line[f"{row['precision']}, % (spread)"] = f"{saves} ({spread})"
-    return _markdown([*lines.values()])
+    return [*lines.values()]

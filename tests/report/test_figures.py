@@ -19,10 +19,9 @@ from matplotlib.text import Text
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import tables
-from hmerbench.benchmarks.report.figures import error_figure
+from hmerbench.benchmarks.report.figures import error_figure, from_tables
 from hmerbench.benchmarks.report.figures import results as plots
 from hmerbench.benchmarks.report.figures import write as figures
-from hmerbench.benchmarks.report.figures.from_tables import scoreboard
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import describe_preset
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -85,7 +84,7 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
 
 def put_growth(results: Path) -> None:
     lines = ["axis,value,plain,fast,unit,n"]
-    for axis in plots.GROWTH:
+    for axis in from_tables.GROWTH:
         lines += [f"{axis},{x},{x * x / 100},{x / 20},s,3" for x in (10, 20, 40)]
     (results / "speed").mkdir()
     (results / "speed/growth.csv").write_text("\n".join(lines) + "\n")
@@ -355,7 +354,7 @@ def test_nothing_is_cut_off_or_too_small(tmp_path: Path, fill: Any) -> None:
 
 
 def test_the_scoreboard_has_every_system_at_its_rate() -> None:
-    figure = scoreboard(RESULTS / "scoreboard.csv")
+    figure = from_tables.scoreboard(RESULTS / "scoreboard.csv")
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert sorted(names) == sorted(system.card.name for system in read_cards() if system.card.files)
     assert names[0].startswith("CoMER") and names[-1].startswith("TexTeller")  # each kind of training data by itself
@@ -368,7 +367,7 @@ def test_a_system_without_a_card_is_named(tmp_path: Path) -> None:
     text = (RESULTS / "scoreboard.csv").read_text(encoding="utf-8")
     (tmp_path / "scoreboard.csv").write_text(text.replace("unimumer", "renamed"), encoding="utf-8")
     with pytest.raises(UserError, match=r"scoreboard.csv: there is no card renamed; run make scoreboard$"):
-        scoreboard(tmp_path / "scoreboard.csv")
+        from_tables.scoreboard(tmp_path / "scoreboard.csv")
 
 
 @pytest.mark.parametrize("content", ["recipe,recipe\n1,2\n", "recipe\nsmall\n", 'recipe,system\n"1,2\n', ""])

@@ -17,9 +17,8 @@ from matplotlib.transforms import Bbox
 
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
-from hmerbench.benchmarks.report.presets import preset_labels
+from hmerbench.benchmarks.report.presets import preset_labels, rung
 from hmerbench.benchmarks.report.sampled import sampled_rate
-from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.interval import printed_interval
@@ -69,7 +68,7 @@ def reported(percent: float, n: int) -> Rate:
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
     """(recipe, preset label) -> its seeds scored on all of `YEAR`, in the order of the paper and of the ladder."""
     labels, rows = preset_labels(runs), dict[tuple[str, str], list[RunFolder]]()
-    for run in sorted(runs, key=lambda run: (_position(run.recipe), _rung(run.preset), run.seed)):
+    for run in sorted(runs, key=lambda run: (_position(run.recipe), rung(run.preset), run.seed)):
         score = run.scores.get(YEAR)
         if score and score.n == crohme().n(YEAR):
             rows.setdefault((run.recipe, labels[run]), []).append(run)
@@ -79,11 +78,6 @@ def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFo
 def _position(recipe: str) -> tuple[int, str]:
     """Sort key: the paper's order, then other recipes by name."""
     return list(LOOKS).index(recipe) if recipe in LOOKS else len(LOOKS), recipe
-
-
-def _rung(preset: str) -> tuple[int, str]:
-    """Sort key: the ladder's order, then other presets by name."""
-    return PRESETS.index(preset) if preset in PRESETS else len(PRESETS), preset
 
 
 def looks_of(recipes: Iterable[str]) -> dict[str, Look]:
@@ -114,7 +108,7 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     by_paper = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
     panels: dict[str, dict[str, list[Rate]]] = {}
     for (recipe, preset), seeds in sorted(
-        seeds_of_rows(runs).items(), key=lambda row: _rung(row[0][1].partition(" ")[0])
+        seeds_of_rows(runs).items(), key=lambda row: rung(row[0][1].partition(" ")[0])
     ):
         if not all(run.scores[YEAR].by_length for run in seeds):
             continue
