@@ -5,8 +5,6 @@ set N3 of its own. Images are told by their pixels, so that what was read of CRO
 was read of N3, by `evaluate --years N3`, is in results/nested/.
 """
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -17,7 +15,9 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.report.documents import from_template
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.lengths import nesting
 from hmerbench.evaluation.scoring.sampling import Images, rate
@@ -95,39 +95,19 @@ def _spells(prediction: str, tokens: list[str]) -> bool:
 
 def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
     """Write nested.csv and nested.md."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    write_atomically(results / "nested.csv", text.getvalue())
+    write_atomically(results / "nested.csv", csv_text(list(table[0]), table))
     write_atomically(results / "nested.md", _markdown(table, sizes))
     return [results / "nested.csv", results / "nested.md"]
 
 
 def _markdown(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int]) -> str:
     columns = list(table[0])
-    counts = " and ".join(f"{name} ({sizes[name]:,} images)" for name in TAKEN)
     empty = dict.fromkeys(columns, "–")
     reported = [
         empty | {"recipe": f"{name} (reported)"} | dict(zip((*TAKEN, NEW), rates, strict=True))
         for name, rates in REPORTED.items()
     ]
-    lines = [
-        "# Nested formulas",
-        "",
-        f"Token match in percent on {counts} of MNE, which are test images of CROHME, and ExpRate by depth of nesting",
-        "on all of CROHME's test images, from the committed predictions: mean over seeds (95 % interval over writers,",
-        "and seeds where there are several; over images where ids name no writers, or none is right).",
-        f"{NEW} has {sizes.get(NEW, 0):,} images of its own, whose symbols are half as high as CROHME's:",
-        "they are prepared as any picture is, and read by `evaluate`. Reported: by PosFormer's authors. No table of",
-        "CROHME has these sets. Written by `hmerbench nested`.",
-        "",
-        "| " + " | ".join(columns) + " |",
-        "|" + "|".join(":--" if name in ("recipe", "preset") else "--:" for name in columns) + "|",
-        *("| " + " | ".join(row.values()) + " |" for row in (*reported, *table)),
-    ]
-    lines += ["", "![ExpRate by depth of nesting](figures/exprate-nesting.png)"]
-    return "\n".join(lines) + "\n"
+    return from_template("nested.md", columns=columns, rows=[*reported, *table], taken=TAKEN, new=NEW, sizes=sizes)
 
 
 def _rate(right: Sequence[Sequence[bool]], places: Sequence[Place]) -> str:
