@@ -57,7 +57,7 @@ FAULTS = [
     Fault("dropout keeps the mean", "muon steps",
           ".mul_(1 / (1 - self.p))", ""),
     Fault("mean gradient of micro-batches", "sgd steps",
-          "loss / self.share", "loss"),
+          "(loss / self.share).backward()", "loss.backward()"),
     Fault("statistics of the first micro-batch alone", "sgd steps",
           "momentum(self.norms, 0.0)", "nullcontext()"),
     Fault("dropout in the encoder", "sgd steps",
