@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, decoded, prepare
+from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, decoded, mime_type, prepare
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.data.store import FolderStore, Store, ZipStore
 from hmerbench.benchmarks.errors import UserError
@@ -176,6 +176,13 @@ class Archive:
         """The file of one image."""
         (name,) = self._images[split][id_]
         return self._store.read(name, MAX_IMAGE_BYTES)
+
+    def formats(self, split: str) -> dict[str, list[str]]:
+        """The MIME types of a split's images, by the endings of their names."""
+        found: dict[str, set[str]] = {}
+        for id_, (name,) in self._images[split].items():
+            found.setdefault(PurePosixPath(name).suffix, set()).add(mime_type(self.picture(split, id_)))
+        return {ending: sorted(found[ending]) for ending in sorted(found)}
 
     @cached_property
     def _done(self) -> dict[tuple[str, str], tuple[str, ...]]:

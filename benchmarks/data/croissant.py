@@ -77,7 +77,7 @@ def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:
         "encodingFormat": "application/zip",
         "sha256": digest,
     }
-    sets = [part for split in report["splits"] for part in _files(split, path.name)]
+    sets = [part for name, split in report["splits"].items() for part in _files(name, split, path.name)]
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -97,22 +97,25 @@ def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def _files(split: str, archive: str) -> list[dict[str, Any]]:
+def _files(name: str, split: dict[str, Any], archive: str) -> list[dict[str, Any]]:
+    """The files that a split has, of each kind by their names and in the formats that they have."""
+    formats = split["formats"]
     kinds = {
-        "images": ("img/*", "image/bmp"),
-        "symlg": ("symLg/*.lg", "text/plain"),
-        "captions": ("caption.txt", "text/plain"),
+        "images": ([f"img/*{ending}" for ending in formats], sorted({each for of in formats.values() for each in of})),
+        "captions": (["caption.txt"], ["text/plain"]),
     }
+    if split["with_ground_truth"]:
+        kinds["symlg"] = ["symLg/*.lg"], ["text/plain"]
     return [
         {
             "@type": "cr:FileSet",
-            "@id": f"{split}-{kind}",
-            "name": f"{split}-{kind}",
+            "@id": f"{name}-{kind}",
+            "name": f"{name}-{kind}",
             "containedIn": {"@id": archive},
-            "encodingFormat": encoding,
-            "includes": f"data/{split}/{pattern}",
+            "encodingFormat": encodings,
+            "includes": [f"data/{name}/{pattern}" for pattern in patterns],
         }
-        for kind, (pattern, encoding) in kinds.items()
+        for kind, (patterns, encodings) in kinds.items()
     ]
 
 

@@ -48,6 +48,9 @@ def _cells(split: dict[str, Any]) -> dict[str, object]:
     cells |= {f"nested {depth} deep": depths[depth] for depth in range(DEEPEST)}
     cells |= {f"nested {DEEPEST} deep or more": sum(depths[DEEPEST:]), "symbols": split["symbols"]}
     cells |= {f"{side}, px": "–".join(map(str, split[side])) for side in ("height", "width")}
+    cells["formats"] = ", ".join(
+        sorted({each.removeprefix("image/") for of in split["formats"].values() for each in of})
+    )
     cells |= {"total, Mpx": round(split["pixels"] / 1e6, 1), "ink, %": round(100 * split["ink"], 1)}
     cells |= {f"limits: {how}": count for how, count in split["limits"].items()}
     symlg = split["symlg"] or {}

@@ -128,6 +128,12 @@ def pixels_to_decode(source: Path | bytes) -> int:
         return 0
 
 
+def mime_type(content: bytes) -> str:
+    """The format of a picture that `decoded` reads, told by its content, as a MIME type."""
+    with _opened(content) as picture:
+        return Image.MIME.get(picture.format or "") or f"image/{picture.format}".lower()
+
+
 def _read_heic() -> None:
     """Let Pillow read HEIC, if the package of the extra `heic` is there."""
     try:

@@ -70,10 +70,11 @@ def passport(archive: Archive) -> dict[str, Any]:
 
 def _measure(archive: Archive, split: str, samples: Sequence[Sample]) -> dict[str, Any]:
     """Measure a split: `height` and `width` are (smallest, median, largest) in pixels, `ink` the share of ink pixels,
-    `buckets` the counts by length (the paper's Fig. 3), `nesting` those by depth; `published` says whether captions
-    equal the known edition's (None: no such split there); `skipped` maps ids that the authors' loader skips to the
-    reason. Of a test set, `captions_in_train` counts formulas that the training set has, too, and
-    `captions_in_train_or_parts` those that it has as a part, as well (None without pen strokes)."""
+    `formats` those of the image files by the endings of their names, `buckets` the counts by length (the paper's Fig.
+    3), `nesting` those by depth; `published` says whether captions equal the known edition's (None: no such split
+    there); `skipped` maps ids that the authors' loader skips to the reason. Of a test set, `captions_in_train` counts
+    formulas that the training set has, too, and `captions_in_train_or_parts` those that it has as a part, as well (None
+    without pen strokes)."""
     captions, known = archive.captions(split), archive.like
     heights, widths = np.array([sample.image.shape for sample in samples]).T
     ink = sum(int(np.count_nonzero(sample.image)) for sample in samples)
@@ -95,6 +96,7 @@ def _measure(archive: Archive, split: str, samples: Sequence[Sample]) -> dict[st
         "width": [int(measure(widths)) for measure in (np.min, np.median, np.max)],
         "pixels": size,
         "ink": round(ink / size, 4),
+        "formats": archive.formats(split),
         "limits": _limits_of(captions.values()),
         "writers": _writers(archive, split),
         "published_writers": known.splits[split].writers if known and archive.as_published(split) else None,

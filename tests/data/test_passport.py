@@ -8,6 +8,8 @@ import cv2
 import mlcroissant
 import numpy as np
 import pytest
+from etils import epath
+from mlcroissant._src.operation_graph.operations import extract
 
 from hmerbench.benchmarks.data import croissant
 from hmerbench.benchmarks.data.archive import open_archive
@@ -23,10 +25,10 @@ CAPTIONS = {
 }
 
 
-def picture(text: str, shift: int = 0) -> bytes:
+def picture(text: str, shift: int = 0, ending: str = ".png") -> bytes:
     canvas = np.zeros((60, 140), np.uint8)
     cv2.putText(canvas, text, (12, 45 - shift), cv2.FONT_HERSHEY_SCRIPT_COMPLEX, 1, 255, 2)
-    return cv2.imencode(".png", canvas)[1].tobytes()
+    return cv2.imencode(ending, canvas)[1].tobytes()
 
 
 @pytest.fixture
@@ -92,6 +94,12 @@ def test_ids_tell_writers_where_nothing_else_does(archive: Path) -> None:
     assert report["between"]["train, test"]["shared_writers"] is None
 
 
+@pytest.fixture(autouse=True)
+def unpacked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mlcroissant keeps what it unpacks under the archive's name, and reads that again of another archive."""
+    monkeypatch.setattr(extract, "EXTRACT_PATH", epath.Path(tmp_path) / "extract")
+
+
 def test_croissant_is_valid_and_reads_captions(archive: Path, tmp_path: Path) -> None:
     target = tmp_path / "mine.json"
     report = passport(open_archive(archive))
@@ -103,6 +111,37 @@ def test_croissant_is_valid_and_reads_captions(archive: Path, tmp_path: Path) ->
     assert not data.metadata.issues.errors
     rows = [row["test-captions-records/line"].decode() for row in data.records("test-captions-records")]
     assert rows == [f"{key}\t{text}" for key, text in CAPTIONS["test"].items()]
+
+
+FORMATS = {  # images of a split -> what is declared of them: patterns of names, formats
+    (".png", ".png"): (["img/*.png"], ["image/png"]),
+    (".bmp", ".JPG"): (["img/*.JPG", "img/*.bmp"], ["image/bmp", "image/jpeg"]),
+    (".webp", ".tiff"): (["img/*.tiff", "img/*.webp"], ["image/tiff", "image/webp"]),
+    (".png", ".jpg as .png"): (["img/*.png"], ["image/jpeg", "image/png"]),  # the content counts
+}
+
+
+@pytest.mark.parametrize("endings", FORMATS)
+def test_croissant_declares_the_files_that_there_are(endings: tuple[str, str], tmp_path: Path) -> None:
+    """In the formats that they have; symLG only where there is some. Other files lie in no set."""
+    archive, target = tmp_path / "mine.zip", tmp_path / "mine.json"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("data/test/caption.txt", "a\tx , y\nb\t1\n")
+        file.writestr("data/test/img/notes.txt", "")
+        for id_, ending in zip("ab", endings, strict=True):
+            written, _, named = ending.partition(" as ")
+            file.writestr(f"data/test/img/{id_}{named or ending}", picture("3k", ending=written.lower()))
+    croissant.write(passport(open_archive(archive, trains=False)), archive, target)
+    data = mlcroissant.Dataset(jsonld=str(target))
+    sets = {each["@id"]: each for each in json.loads(target.read_text())["distribution"]}
+    assert sets.keys() == {"mine.zip", "test-images", "test-captions"}
+    patterns, formats = FORMATS[endings]
+    assert sets["test-images"]["includes"] == [f"data/test/{pattern}" for pattern in patterns]
+    assert sets["test-images"]["encodingFormat"] == formats
+    rows = [row["test-captions-records/line"] for row in data.records("test-captions-records")]
+    assert rows == [b"a\tx , y", b"b\t1"]
+    files = [row["test-images-records/file"].decode() for row in data.records("test-images-records")]
+    assert len(files) == 2 and all("notes" not in name for name in files)
 
 
 @pytest.mark.parametrize(
@@ -161,4 +200,8 @@ def test_crohme(crohme: Path, tmp_path: Path) -> None:
     assert [each["equal_images"] for each in report["splits"].values()] == [42, 1, 0, 0]
     assert report["vocabulary"] == known.vocabulary
     assert croissant.write(report, crohme, tmp_path / "crohme.json").endswith("valid Croissant")
-    assert json.loads((tmp_path / "crohme.json").read_text())["license"] == str(known.license_url)
+    told = json.loads((tmp_path / "crohme.json").read_text())
+    assert told["license"] == str(known.license_url)
+    assert {tuple(each["encodingFormat"]) for each in told["distribution"] if "images" in each["@id"]} == {
+        ("image/bmp",)
+    }
