@@ -212,7 +212,7 @@ def _advice(archive: Archive, runs: Sequence[RunFolder]) -> str:
 def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
     """Write and print the tables, then the paths of all results and, last, what this job made."""
     from hmerbench.benchmarks.report import tables
-    from hmerbench.benchmarks.report.comparison_text import what_a_difference_means
+    from hmerbench.benchmarks.report.compare import what_a_difference_means
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.tracking.tracking_store import store
     from hmerbench.evaluation.scoring.interval import interval_text

@@ -17,8 +17,7 @@ PANEL = "Images"
 @app.command(rich_help_panel=PANEL)
 def recognize(
     images: Annotated[
-        list[Path],
-        typer.Argument(help="pictures of one expression each: PNG, JPEG, WebP, HEIC, …; or folders"),
+        list[Path], typer.Argument(help="pictures of one expression each: PNG, JPEG, WebP, HEIC, …; or folders")
     ],
     weights: Annotated[
         Path | None,

@@ -221,10 +221,7 @@ def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made 
 
 
 @app.command(rich_help_panel=PANEL)
-def remove(
-    folder: Folder,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
-) -> None:
+def remove(folder: Folder, yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:
     """Delete a run made by mistake, with its MLflow entry."""
     from hmerbench.benchmarks.printing import counted
     from hmerbench.benchmarks.runs.kinds import run_in

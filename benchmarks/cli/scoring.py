@@ -123,11 +123,10 @@ def compare(
         options = {"tokenize": tokenize, "as_json": as_json, "changed_to": changed}
         run(lambda: commands.compare(first, second, ground_truth, **options))
     _refuse_others(context, of_runs | {"paths", "as_json"}, "runs; give --ground-truth to compare files")
-    from hmerbench.benchmarks.report import comparison_text
-    from hmerbench.benchmarks.report.compare import compare
+    from hmerbench.benchmarks.report.compare import as_json_text, as_text, compare
 
     comparisons = compare(paths or [], results, None if split == "each" else split, every_pair)
-    print(comparison_text.as_json(comparisons) if as_json else "\n".join(map(comparison_text.as_text, comparisons)))
+    print(as_json_text(comparisons) if as_json else "\n".join(map(as_text, comparisons)))
 
 
 def _refuse_others(context: typer.Context, own: Collection[str], form: str) -> None:

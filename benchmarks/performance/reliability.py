@@ -5,15 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hmerbench.benchmarks.data.samples import HELD_OUT_SET
-from hmerbench.benchmarks.performance.calibration import (
-    BEFORE,
-    FOLDS,
-    NONSENSE,
-    PENS_FROM,
-    USED,
-    Row,
-    cross_validated,
-)
+from hmerbench.benchmarks.performance.calibration import BEFORE, FOLDS, NONSENSE, PENS_FROM, USED, Row, cross_validated
 from hmerbench.benchmarks.performance.strange_pictures import KINDS
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES
 from hmerbench.evaluation.scoring.interval import interval_text

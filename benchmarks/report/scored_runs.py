@@ -1,6 +1,6 @@
 """Scored runs and their verdicts, in groups of equal conditions: only those of one group are compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +13,8 @@ from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError
+from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
 from hmerbench.evaluation.scoring.signature import fields_of
 
 POOLED = "all"  # the union of all test sets a run was scored on
@@ -75,6 +77,25 @@ def rows_of(runs: Sequence[ScoredRun]) -> dict[str, list[ScoredRun]]:
     for run in sorted(runs, key=lambda run: (order.index(run.recipe), run.seed)):
         rows.setdefault(run.recipe, []).append(run)
     return rows
+
+
+def sampled_rate(
+    runs: Sequence[RunFolder],
+    split: str,
+    right: Callable[[Expression], bool] = lambda row: row.errors == 0,
+    counted: Callable[[Expression], bool] = lambda _: True,
+) -> Estimate:
+    """The rate of a row on a test set, with its interval over seeds and writers: the share of the `counted` expressions
+    that are `right`, in percent, of its seeds. Raises UserError if
+    they were scored on different expressions."""
+    verdicts = [run.expressions(split) for run in runs]
+    ids = [id_ for id_, row in verdicts[0].items() if counted(row)]
+    for run, of_run in zip(runs, verdicts, strict=True):
+        if of_run.keys() != verdicts[0].keys():
+            raise UserError(
+                f"{runs[0].path} and {run.path}: scored on different expressions of {split}; score them again"
+            )
+    return rate(np.array([[right(of_run[id_]) for id_ in ids] for of_run in verdicts]), Images(ids))
 
 
 def _read(run: RunFolder, preset: str, sets: Sequence[str], known: dict[tuple[str, ...], tuple[str, ...]]) -> ScoredRun:

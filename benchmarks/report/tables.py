@@ -20,7 +20,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import latex_tables as latex
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.paper import YEAR, reference
-from hmerbench.benchmarks.report.sampled import sampled_rate
+from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.datasets import TRAIN, crohme

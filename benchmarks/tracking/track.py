@@ -100,10 +100,7 @@ def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") ->
         why = reason(error, uri)
         if "database schema" in why:
             why = "its tables are of another MLflow version: use that, or, if they are older, `mlflow db upgrade`"
-        warn(
-            uri,
-            f"MLflow at {store(folder)} is not usable ({why}); `hmerbench track` can log runs later",
-        )
+        warn(uri, f"MLflow at {store(folder)} is not usable ({why}); `hmerbench track` can log runs later")
     else:
         _warned.discard(uri)
         return result

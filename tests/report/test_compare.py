@@ -10,8 +10,7 @@ import pytest
 
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.report import comparison_text
-from hmerbench.benchmarks.report.compare import CLAIM, Comparison, compare
+from hmerbench.benchmarks.report.compare import CLAIM, Comparison, as_text, compare, what_a_difference_means
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.report.steps import Step, correct
 from hmerbench.benchmarks.resolve import resolve
@@ -83,7 +82,7 @@ def test_an_ordering_that_holds(tmp_path: Path) -> None:
 )
 def test_the_words_after_a_job_say_what_its_differences_mean(tmp_path: Path, rates, seeds, says: str) -> None:
     runs = [RunFolder(make_run(tmp_path, *row, rates[row[0]], 300)) for row in product(rates, seeds)]
-    words = comparison_text.what_a_difference_means(runs, tmp_path)
+    words = what_a_difference_means(runs, tmp_path)
     assert says in words and f"hmerbench compare {tmp_path} tests the rows" in words
     if len(rates) > 1 and len(seeds) == 1:
         (step,) = compare([tmp_path], tmp_path, every_pair=True)[0].steps
@@ -245,7 +244,7 @@ def test_one_writer_or_all_right_is_told(tmp_path: Path) -> None:
             make_run(tmp_path / "runs", recipe, seed, rate)
     (found,) = compare([], tmp_path, "2014")
     low, high = (row for row in found.rows)
-    text = comparison_text.as_text(found)
+    text = as_text(found)
     assert "over images: the ids name fewer than 10 writers, or nothing differs between writers and seeds\n" in text
     assert "over seeds and images: the ids name fewer than 10 writers\n" in text and "over writers" not in text
     assert (low.over, high.over) == ("seeds and images", "images") and high.mean == high.high == 100 and high.low > 98
@@ -336,6 +335,6 @@ def test_pairs_of_other_networks_are_tested_as_their_own_family(tmp_path: Path) 
     assert [step.difference for step in found.pairs] == pytest.approx([10, 30], abs=2)
     # one of two: Holm doubles the smaller p-value of the pairs, whatever the steps of the paper's order are
     assert found.pairs[1].p == pytest.approx(2 * found.pairs[1].p_alone) and len(found.steps) == 1
-    assert "  DenseWAP → DenseWAP-TD " in comparison_text.as_text(found) and found.pairs[0] in found.every_step
+    assert "  DenseWAP → DenseWAP-TD " in as_text(found) and found.pairs[0] in found.every_step
     (every,) = compare([], tmp_path, "2014", every_pair=True)
     assert not every.pairs and len(every.steps) == 10

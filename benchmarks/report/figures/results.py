@@ -18,7 +18,7 @@ from matplotlib.transforms import Bbox
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
 from hmerbench.benchmarks.report.presets import preset_labels, rung
-from hmerbench.benchmarks.report.sampled import sampled_rate
+from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.interval import printed_interval
