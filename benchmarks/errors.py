@@ -22,9 +22,21 @@ class Diverged(UserError):
     """The loss is no longer finite: a fault of the settings, which tuning counts as a result."""
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether a GPU has no memory left: as torch says it, or CUDA, or a library that it loads."""
+    said = isinstance(error, RuntimeError) and re.search(r"CUDA error: out of memory|_ALLOC_FAILED", str(error))
+    return type(error).__name__ == "OutOfMemoryError" or bool(said)  # torch's; importing torch for it would be slow
+
+
 def out_of_memory_reason(error: BaseException) -> str:
-    """The beginning of torch's out-of-memory message: "CUDA out of memory. Tried to allocate 2.00 GiB"."""
-    return ". ".join(str(error).split(". ")[:2]).rstrip(".")
+    """The beginning of a message about memory: "CUDA out of memory. Tried to allocate 2.00 GiB"."""
+    return ". ".join(str(error).splitlines()[0].split(". ")[:2]).rstrip(".")
+
+
+def gpu_failure(error: BaseException) -> str:
+    """What CUDA says of a GPU that this process can no longer use; "" if an error is of another kind."""
+    failed = isinstance(error, RuntimeError) and str(error).startswith("CUDA error: ") and not lacks_memory(error)
+    return str(error).splitlines()[0] if failed else ""
 
 
 def without_secrets(uri: str) -> str:

@@ -209,6 +209,16 @@ def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     scarce = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
     began = "error: CUDA out of memory. Tried to allocate 2.00 GiB; reduce training.batching.pixels"
     assert report(scarce, capsys)[1].startswith(began)
+    for text in (
+        "CUDA error: out of memory\nmore",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`",
+    ):
+        assert "; reduce training.batching.pixels" in report(RuntimeError(text), capsys)[1]
+    lost = report(RuntimeError("CUDA error: device not ready\nCompile with `TORCH_USE_CUDA_DSA`"), capsys)[1]
+    assert lost == (
+        "error: the GPU failed (CUDA error: device not ready); finished stages and the last checkpoint are kept: "
+        "run the same command again\n"
+    )
     hostile = UserError("a\x1b[31m\nb.zip: fix it")
     assert report(hostile, capsys) == (1, "error: a\\x1b[31m b.zip: fix it\n")
     code, line = report(RuntimeError("several\nlines"), capsys)

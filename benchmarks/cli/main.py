@@ -12,7 +12,7 @@ from hmerbench.benchmarks.cli import data, runs, scoring, results, images, shari
 
 # isort: on
 from hmerbench.benchmarks.cli.options import app
-from hmerbench.benchmarks.errors import FAULTS, out_of_memory_reason, printable
+from hmerbench.benchmarks.errors import FAULTS, gpu_failure, lacks_memory, out_of_memory_reason, printable
 from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 
 # commands that go on where they were stopped
@@ -67,7 +67,9 @@ def _message(error: BaseException) -> str:
     text = printable(" ".join(str(error).split()))
     if isinstance(error, FAULTS):
         return text
-    if type(error).__name__ == "OutOfMemoryError":  # torch's; importing torch for the class would be slow
+    if failure := gpu_failure(error):
+        return f"the GPU failed ({failure}); finished stages and the last checkpoint are kept: {_again()}"
+    if lacks_memory(error):
         fix = "reduce training.batching.pixels, or set CUDA_VISIBLE_DEVICES= (to nothing) to use the CPU"
         return f"{out_of_memory_reason(error)}; {fix}"
     if isinstance(error, RuntimeError) and "DefaultCPUAllocator" in text:

@@ -11,7 +11,7 @@ from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from hmerbench.benchmarks.errors import FAULTS
+from hmerbench.benchmarks.errors import FAULTS, gpu_failure
 from hmerbench.benchmarks.execution import CORES
 from hmerbench.benchmarks.jobs.multi_process_service import MultiProcessService
 from hmerbench.benchmarks.jobs.place import Died, Place
@@ -109,6 +109,9 @@ def _process(
         pipe.send(error)
     except Exception as error:
         traceback.print_exc()
+        if failure := gpu_failure(error):  # for this process only: another one may find it well again
+            pipe.send(Died(f"its GPU failed ({failure}); see {log}"))
+            return
         text = f"{type(error).__name__}: {error}"[:2000]  # more would fill the pipe, and this process would wait
         pipe.send(RuntimeError(f"{text}; {log} shows where"))
     else:

@@ -21,7 +21,7 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.environment import best_device, environment, gpu_error
-from hmerbench.benchmarks.errors import UserError, out_of_memory_reason
+from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import err_console, show
@@ -107,7 +107,9 @@ def _timed_or_not(trainer: Trainer, batch: Inputs, device: torch.device) -> tupl
     """`timed`, or None and the reason if memory runs out."""
     try:
         return timed(trainer, batch, device), ""
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not lacks_memory(error):
+            raise
         return None, out_of_memory_reason(error)
 
 

@@ -16,7 +16,7 @@ from hmerbench.benchmarks.data.archive import Archive, named, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.environment import best_device, in_bf16
-from hmerbench.benchmarks.errors import UserError, out_of_memory_reason
+from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.execution import readers
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.recognition.rescoring import Lines, rescored
@@ -173,7 +173,9 @@ def _search(read: Searcher, batch: Batch, options: SearchOptions, device: torch.
     try:
         views = [(batch.images, batch.mask), *batch.other_sizes]
         return read([(images.to(device).float() / 255, mask.to(device)) for images, mask in views], options)
-    except torch.OutOfMemoryError as error:  # its traceback keeps the search's tensors alive until this block ends
+    except RuntimeError as error:  # its traceback keeps the search's tensors alive until this block ends
+        if not lacks_memory(error):
+            raise
         lacking = out_of_memory_reason(error)
     size = len(batch.ids)
     height, width = max(mask.shape[1:] for mask in (batch.mask, *(mask for _, mask in batch.other_sizes)))

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from hmerbench.benchmarks.data.batching import Inputs
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import UserError, lacks_memory
 from hmerbench.benchmarks.printing import err_console
 
 EAGER_STEPS = 2  # the first steps of a process run kernel by kernel, to warm up what is created on first use
@@ -131,10 +131,10 @@ class CudaRecord:
             finally:
                 graph.capture_end()
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            # torch's shortage of memory, or the driver's, for the graph itself
-            if torch.OutOfMemoryError in (type(error), type(error.__context__)) or "out of memory" in reason:
+            # for the step, or for the graph itself
+            if lacks_memory(error) or (error.__context__ and lacks_memory(error.__context__)):
                 return None  # the partial recording is dropped with the graph; none of it ran
+            reason = str(error).splitlines()[0]
             raise UserError(f"a training step cannot be recorded ({reason}); add --no-graphs") from error
         return graph.replay, result
 

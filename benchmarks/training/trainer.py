@@ -21,7 +21,7 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import Inputs, ahead, prepared, worker_lost
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import environment
-from hmerbench.benchmarks.errors import Diverged, UserError, out_of_memory_reason
+from hmerbench.benchmarks.errors import Diverged, UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.printing import err_console
@@ -144,12 +144,12 @@ class Trainer:
                 try:
                     self._epoch(report)
                     continue
-                except torch.OutOfMemoryError as error:  # keeps the step's tensors alive inside this block
-                    reason = out_of_memory_reason(error)
-                except RuntimeError as error:  # raised wherever this process is when a worker dies
-                    if "DataLoader worker" not in str(error):
+                except RuntimeError as error:  # keeps the step's tensors alive inside this block
+                    if "DataLoader worker" in str(error):  # raised wherever this process is when one dies
+                        raise UserError(f"{self.folder.path}: {worker_lost(error)}") from error
+                    if not lacks_memory(error):
                         raise
-                    raise UserError(f"{self.folder.path}: {worker_lost(error)}") from error
+                    reason = out_of_memory_reason(error)
                 self._free_memory(reason)
         self._finish()
 

@@ -22,6 +22,10 @@ def crashes(place: Place) -> None:
     raise KeyError("2016")
 
 
+def loses_its_gpu(place: Place) -> None:
+    raise RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be reported later")
+
+
 def waits(place: Place, name: str) -> None:
     place.pull(name).write_text(str(os.getpid()))
     time.sleep(600)

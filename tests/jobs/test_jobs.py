@@ -25,21 +25,22 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.study import tune
-from tests.helpers.made_up_jobs import crashes, ends, fails, wait_for, waits, writes_its_device
+from tests.helpers.made_up_jobs import crashes, ends, fails, loses_its_gpu, wait_for, waits, writes_its_device
 from tests.helpers.paths import ROOT
 from tests.helpers.reproducing import reproduce
 from tests.helpers.tiny import tiny_config
 
 
 def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None:
-    processes = Processes(archive, tmp_path, tmp_path, 3)
+    processes = Processes(archive, tmp_path, tmp_path, 5)
     processes.start("one", ends, "written")
     processes.start("two", fails)
     processes.start("three", waits, "pid")
     processes.start("four", crashes)
+    processes.start("five", loses_its_gpu)
     os.kill(int(wait_for(tmp_path / "pid")), signal.SIGKILL)
     ended: dict[str, Exception | None] = {}
-    while len(ended) < 4:
+    while len(ended) < 5:
         ended |= processes.ended(10)
     assert ended["one"] is None and (tmp_path / "written").read_text() == "foreign"
     assert isinstance(ended["two"], UserError) and str(ended["two"]) == "a fix"
@@ -47,6 +48,8 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
     assert isinstance(ended["three"], Died) and "killed by SIGKILL" in str(ended["three"])
     assert str(ended["four"]) == f"KeyError: '2016'; {tmp_path}/four.log shows where"
     assert "in crashes" in (tmp_path / "four.log").read_text()
+    assert isinstance(ended["five"], Died)  # so it is started again
+    assert str(ended["five"]) == f"its GPU failed (CUDA error: unspecified launch failure); see {tmp_path}/five.log"
     assert processes.ended(0) == {}
 
 

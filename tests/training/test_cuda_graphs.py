@@ -233,12 +233,15 @@ def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, reco
     assert "CUDA out of memory. Tried to allocate 2.00 GiB: 3 recorded steps are given up to free memory" in said
 
 
-def test_a_batch_too_large_for_memory_names_the_settings(archive, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "said"), [(LACKING, r"2\.00 GiB"), (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), "FAILED")]
+)
+def test_a_batch_too_large_for_memory_names_the_settings(archive, tmp_path, monkeypatch, error, said):
     def scarce(*_) -> Tensor:
-        raise LACKING
+        raise error
 
     monkeypatch.setattr(Learner, "_gradients", scarce)
-    with pytest.raises(UserError, match=r"2\.00 GiB; halve training\.batching\.pixels or size and double"):
+    with pytest.raises(UserError, match=rf"{said}; halve training\.batching\.pixels or size and double"):
         trained(tiny_config(archive, GRAPHS), archive, tmp_path, Team(0, 1, torch.device("cpu")))
 
 
