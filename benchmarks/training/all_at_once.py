@@ -1,10 +1,10 @@
-"""Gradients in a third fewer kernels: what is done to each of some 250 weights by itself is done to all at once.
+"""Gradients by three tenths fewer kernels: what is done to each of some 250 weights by itself is done to all at once.
 
 Autocast casts each weight where it is used, and its gradient back; autograd then adds that to those before it; and each
-batch normalization counts its batch. On a GPU, each of these thousand kernels a step takes as long as a convolution of
-a small batch. Here all weights are cast together before they are used, and their gradients together after. The numbers
-are the same, as each is rounded once, as before: a weight of which a part is used twice, whose gradients would then be
-added before they are cast back, or that is used in float32, is left to autocast.
+batch normalization counts its batch. On a GPU, such a small kernel takes about as long as a convolution of a small
+batch. Here all weights are cast together before they are used, and their gradients together after. The numbers are the
+same, as each is rounded once, as before: a weight of which a part is used twice, whose gradients would then be added
+before they are cast back, or that is used in float32, is left to autocast.
 """
 
 from collections import defaultdict
