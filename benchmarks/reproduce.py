@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from hmerbench.benchmarks.config import Config
@@ -227,7 +228,7 @@ def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds:
     announce(archive)
     console.print(f"tables   {folder}/table*.csv, .md, .tex")
     console.print(f"runs     {space / 'runs'}")
-    console.print(f"MLflow   {store(runs[0].path)} (make mlflow-ui RESULTS={space})")
+    console.print(f"MLflow   {store(runs[0].path)} (make mlflow-ui RESULTS={quote(str(space))})")
     console.print(f"page     {report_command(archive, results)}")
     console.print(f"seconds  {seconds:.0f}")
     if words := _advice(archive, runs):

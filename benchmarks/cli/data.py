@@ -1,6 +1,7 @@
 """Commands for data: CROHME and other archives."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -48,7 +49,7 @@ def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path(
 
     known = crohme()
     archive = open_archive(target if target.exists() else download(target, str(known.url), known.git_blob))
-    print(f"{archive.path}: {archive.edition}; use it with CROHME={archive.path}")
+    print(f"{archive.path}: {archive.edition}; use it with CROHME={quote(str(archive.path))}")
 
 
 @app.command(rich_help_panel=PANEL)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
+from shlex import quote
 from statistics import stdev
 
 import numpy as np
@@ -195,7 +196,7 @@ def what_a_difference_means(runs: Sequence[RunFolder], root: Path) -> str:
     """What may be concluded from the rates of a job's runs, and the command that tests the rows under `root`."""
     comparisons = compare([run.path for run in runs], root, POOLED, every_pair=True)
     steps = [step for comparison in comparisons for step in comparison.steps]
-    ask = f"hmerbench compare {root} tests the rows, over seeds if they share some: SEEDS='7 8 9'"
+    ask = f"hmerbench compare {quote(str(root))} tests the rows, over seeds if they share some: SEEDS='7 8 9'"
     if not steps:
         return f"An interval of one seed leaves out how much trainings differ. {ask}"
     widest = max(steps, key=lambda step: abs(step.difference))

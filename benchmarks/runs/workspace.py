@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from hmerbench.benchmarks.data.archive import Archive, named, open_archive
 from hmerbench.benchmarks.errors import UserError
@@ -43,7 +44,8 @@ def last_own(results: Path) -> Path | None:
 
 def report_command(archive: Archive, results: Path) -> str:
     """How to see every image of an archive, with what was read."""
-    return f"make report CROHME={archive.path}{'' if results == Path('results') else f' RESULTS={results}'}"
+    given = "" if results == Path("results") else f" RESULTS={quote(str(results))}"
+    return f"make report CROHME={quote(str(archive.path))}{given}"
 
 
 def select_splits(archive: Archive, years: Sequence[str]) -> list[str]:

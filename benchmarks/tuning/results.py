@@ -3,6 +3,7 @@
 import textwrap
 from collections import Counter
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import optuna
@@ -46,7 +47,8 @@ def write_study(
                 write_atomically(folder / f"{name}.{kind}", rendered(figure, kind))
     _summarize(problem, study, checked, archive)
     crohme = "" if archive.name == "embedded" else " CROHME=…"
-    run = f"make reproduce-table2 RECIPES={folder}/best.yaml PRESET={problem.preset}{crohme}"
+    recipe = quote(quote(f"{folder}/best.yaml"))  # for the shell, and in a list of recipes
+    run = f"make reproduce-table2 RECIPES={recipe} PRESET={quote(problem.preset)}{crohme}"
     console.print(f"recipe   {folder}/best.yaml\nrun it   {run}\ntrials   {folder}/trials.csv")
     console.print(f"plots    {', '.join(f'{folder}/{name}.*' for name in figures)}")
     journal = folder / "journal.log"

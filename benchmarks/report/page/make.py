@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from shlex import quote
 from statistics import median
 from typing import Any
 
@@ -110,7 +111,8 @@ def report(crohme: Path | None, results: Path, attention: int = 12, systems: Pat
 def gather(crohme: Path | None, results: Path, attention: int, systems: Path | None = None) -> Material:
     """Read the content of the page; add a note for what is missing. Raises UserError for a damaged archive."""
     if results.parent.name == "local" and (results / "runs").is_dir():
-        its = f"CROHME={results / 'data.zip'}" if (results / "data.zip").exists() else "CROHME= with its archive"
+        data = results / "data.zip"
+        its = f"CROHME={quote(str(data))}" if data.exists() else "CROHME= with its archive"
         raise UserError(f"{results}: these are the runs on one archive, named by it: make report {its}")
     archive = open_archive(crohme, trains=False) if crohme else None
     material = Material(archive, [(tables.heading(name), frame) for name, frame in tables.local(results).items()])
