@@ -14,6 +14,7 @@ from hmerbench.models.network import Network
 
 # Muon zero-pads matrices to a multiple of this many columns, to process many of the same shape at once
 COLUMN_MULTIPLE = 128
+FEW_ROWS, FEW_COLUMNS = 128, 512  # of recorded updates: rows are a multiple, columns a power of two of at least that
 
 
 def make_optimizer(
@@ -87,21 +88,28 @@ class Muon(optim.AdamW):
         by_shape: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
         for p, update in zip(parameters, updates, strict=True):
             for part, matrix in zip(p.chunk(matrices[p]), update.flatten(1).chunk(matrices[p]), strict=True):
-                rows, columns = matrix.shape
-                shape = rows, -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
-                by_shape.setdefault(shape, []).append((part, matrix))
+                by_shape.setdefault(_padded(*matrix.shape, few=isinstance(rate, Tensor)), []).append((part, matrix))
         for shape, pairs in by_shape.items():
             parts, changes = zip(*pairs, strict=True)
             stack = changes[0].new_zeros(len(pairs), *shape, dtype=self.products)
-            foreach.copy_([row[:, : m.shape[1]] for row, m in zip(stack, changes, strict=True)], changes)
+            foreach.copy_([row[: len(m), : m.shape[1]] for row, m in zip(stack, changes, strict=True)], changes)
             directions = orthogonal(stack).float()
             _descend(parts, directions, rate, [0.2 * math.sqrt(max(matrix.shape)) for matrix in changes])
         return parameters
 
 
+def _padded(rows: int, columns: int, few: bool) -> tuple[int, int]:
+    """The shape of the stack in which a matrix is made orthogonal, which its zeros do not change; of `few` shapes for
+    recorded updates, as there each product of a stack takes as long as of a larger one."""
+    if few:
+        return -(-rows // FEW_ROWS) * FEW_ROWS, max(FEW_COLUMNS, 1 << (columns - 1).bit_length())
+    return rows, -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
+
+
 def _descend(parts: Sequence[Tensor], directions: Tensor, rate: float | Tensor, sizes: Sequence[float]) -> None:
     """Subtract from each part, a matrix or a convolution's kernel, rate * size times its direction."""
-    steps = [d[:, : part[0].numel()].reshape(part.shape) for part, d in zip(parts, directions, strict=True)]
+    pairs = zip(parts, directions, strict=True)
+    steps = [matrix[: len(part), : part[0].numel()].reshape(part.shape) for part, matrix in pairs]
     if isinstance(rate, Tensor):
         foreach.mul_(steps, rate)
         foreach.mul_(steps, sizes)
