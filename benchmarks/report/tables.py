@@ -19,6 +19,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import latex_tables as latex
 from hmerbench.benchmarks.report import presets
+from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.report.paper import YEAR, reference
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -40,20 +41,6 @@ ADDED = " + data"  # appended to the preset of a run with added training data
 INTERVAL = ("ci_low", "ci_high", "ci_over")
 RATES = (*COUNTS, "ci_low", "ci_high", "sd")
 SOURCES = ("reported", "external", "reproduced", "local")
-
-NOTE = r"""
-| column | means |
-|---|---|
-| `source` | `reported`: the paper's; `reproduced`: a run of this suite; `external`: trained by a program that is not in this repository, in whole or in part, so it can be scored again, but not made again from here; `local`: a run of this machine |
-| `exprate`, `le1` to `le3` | percent without error, with at most so many; the mean over seeds |
-| `exact`, `neutral` | how many of `n` are right; how many are if it makes no difference whether `\limits` is written (signature `limits:neutral`), beside the official count, never instead of it. The mean over seeds. Of reported rows only the rate is known, and a run that was scored before `neutral` was counted must be scored again |
-| `ceiling`, `neutral_ceiling` | the same counts of a perfect reader of the captions |
-| `ci_low`, `ci_high`, `ci_over` | the 95 % interval of `exprate`, and what it is over: writers, and seeds where there are several. One over writers alone leaves out how much trainings differ; one over images also that a writer wrote several: of reported rows (Wilson's), and where ids name fewer than ten writers or nothing differs between them |
-| `seeds`, `sd` | how many trainings, and the standard deviation of their `exprate` |
-| `added` | to the archive's __TRAIN__ training expressions: parts cut out of them, parts exchanged between them, and at each visit a share of the symbols that allow it redrawn in other hands, letters and digits as others |
-
-Hardware, versions and revisions: [PROVENANCE.md](PROVENANCE.md).
-""".strip().replace("__TRAIN__", f"{crohme().n(TRAIN):,}")  # noqa: E501
 
 Record = dict[str, Any]  # by column
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
@@ -82,13 +69,18 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
         flags = cells.columns.intersection(list(latex.FLAGS))
         texts = {
             "csv": table.to_csv(index=False, float_format="%.2f"),
-            "md": f"**{title}**\n\n{cells.to_markdown(index=False, disable_numparse=True)}\n\n{NOTE}\n",
+            "md": f"**{title}**\n\n{markdown(cells)}\n\n{meanings()}",
             "tex": latex.table(short(table).join(cells[flags]), title.partition(": ")[2], f"tab:{name}"),
         }
         for ending, text in texts.items():
             paths.append(folder / f"{name}.{ending}")
             write_atomically(paths[-1], text)
     return paths
+
+
+def meanings() -> str:
+    """What the columns mean, in Markdown."""
+    return from_template("columns.md", train=f"{crohme().n(TRAIN):,}")
 
 
 def show(tables: Tables, *, crohme: bool = True) -> None:

@@ -184,7 +184,7 @@ def render(material: Material, results: Path) -> str:
         intro=f"{content}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
         summary=_summary(results, material.runs),
         tables=[table for title, frame in material.frames for table in _tables(title, frame)],
-        tables_note=tables.NOTE.replace("`", ""),
+        tables_note=tables.meanings().strip().replace("`", ""),
         untabulated=[metric.name for metric in UNTABULATED],
         scores=[row for run in material.runs for row in _scores(run)],
         figures=[figure for figure in figures if not figure["folded"]],
