@@ -160,7 +160,10 @@ def points_of(text: str) -> Stroke:
     pairs = [point.split()[:2] for point in text.split(",") if point.strip()]
     if any(len(pair) < 2 for pair in pairs):
         raise ValueError("a point of a stroke has no y")
-    points = np.array(pairs, np.float64).reshape(-1, 2)
+    try:
+        points = np.array(pairs, np.float64).reshape(-1, 2)
+    except ValueError:
+        raise ValueError("a stroke has coordinates that are no numbers") from None
     if not np.abs(points).max(initial=0) <= MAX_COORDINATE:  # `not <=` refuses NaN as well
         raise ValueError("a stroke has coordinates out of range")
     return points

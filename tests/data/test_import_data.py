@@ -57,6 +57,7 @@ CAPTIONS = {
     r"{{x}}": "x",
     r"{x^2}^3": "{ x ^ { 2 } } ^ { 3 }",
     r"{v_1}^2": "v _ { 1 } ^ { 2 }",
+    r"1,000_{},x^{2}_{}+y_{}^{}": "1 , 0 0 0 , x ^ { 2 } + y",
     r"\displaystyle\int_0^1 x\,dx": r"\int _ { 0 } ^ { 1 } x d x",
     r"x \leq \heartsuit": r"x \leq \heartsuit",
     r"\(a\)": "a",
@@ -303,6 +304,27 @@ def test_every_layout_becomes_the_same_archive(layout: Callable[[Path], None], t
             assert drawn_as_crohme(sample.image) and sample.image.max() == 255
 
 
+SPLITS_TOLD = {  # of an image and its table -> the split
+    ("test0.png", "train/metadata.csv"): "train",  # what an image is called says nothing
+    ("training_plan.png", "metadata.csv"): "test",
+    ("pics/a.png", "train.csv"): "train",
+    ("train/a.png", "metadata.csv"): "train",
+    ("2014/a.png", "metadata.csv"): "2014",
+    ("val/images/a.png", "labels.csv"): "valid",
+}
+
+
+@pytest.mark.parametrize(("image", "table"), SPLITS_TOLD)
+@pytest.mark.parametrize("column", ["text", "latex", "label", "caption"])
+def test_folders_and_tables_tell_the_split(image: str, table: str, column: str, tmp_path: Path) -> None:
+    for path in (tmp_path / table, tmp_path / table / ".." / image):
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / table).write_text(f"file_name,{column}\n{image},x^2\n")
+    ((tmp_path / table).parent / image).write_bytes(encoded(1))
+    import_data(tmp_path, tmp_path / "a.zip", Choice())
+    assert open_archive(tmp_path / "a.zip", trains=False).splits == (SPLITS_TOLD[image, table],)
+
+
 def test_a_single_table_is_enough(tmp_path: Path) -> None:
     spreadsheet(tmp_path / "source")
     (tmp_path / "source/notes.txt").write_text("nothing here\n")
@@ -357,7 +379,7 @@ INK = {
     "two": ("2 different annotations", ink("a", more='<annotation type="truth">b</annotation>').encode()),
     "no traces": ("no strokes", ink("a", traces="<trace id='0'></trace>").encode()),
     "nan": ("out of range", ink("a", traces="<trace>1 2, nan 4</trace>").encode()),
-    "words": ("could not convert", ink("a", traces="<trace>1 2, x y</trace>").encode()),
+    "words": ("coordinates that are no numbers", ink("a", traces="<trace>1 2, x y</trace>").encode()),
     "half": ("has no y", ink("a", traces="<trace>1 2, 3</trace>").encode()),
     "bomb": ("declares XML entities", b'<!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><ink>&b;</ink>'),
     "page": ("not InkML", b"<html/>"),
@@ -496,7 +518,7 @@ def test_a_parquet_without_images_says_what_it_has(tmp_path: Path, capsys: pytes
     (tmp_path / "source/b.parquet").write_bytes(b"PAR1")
     import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
     said = " ".join(capsys.readouterr().err.split())
-    assert "no column of images, or none of LaTeX, only text, score: 1 (a.parquet)" in said
+    assert "no column of images as bytes, or none of LaTeX, only text (string), score (int64): 1 (a.parquet)" in said
     assert "not parquet (" in said and open_archive(tmp_path / "a.zip").splits == ("train", "test")
     for name in ("a", "b"):
         with pytest.raises(UserError, match="no expression is left of 1"):

@@ -3,9 +3,9 @@ r"""Captions as people write them into tokens as CROHME has them: `x^2` becomes 
 Rules, whose words are in caption_rules.yaml, each counted by its name: dollars and other delimiters of mathematics go;
 commands of fonts, of spaces and of sizes go (`\left`, `\mathrm`, `\displaystyle`, `\,`); names of functions become
 commands (`\operatorname{sin}`, `sin`); synonyms become one (`\le`, `\leq`); arguments get braces (`\frac12`, `x_i`),
-and nothing else has, but what follows a command that is not known; the subscript comes first; `a'` becomes
-`a ^ { \prime }`; `a \over b` a fraction; an array a matrix, without the letters of its columns; full-width letters and
-digits ASCII.
+and nothing else has, but what follows a command that is not known; the subscript comes first; empty scripts go; `a'`
+becomes `a ^ { \prime }`; `a \over b` a fraction; an array a matrix, without the letters of its columns; full-width
+letters and digits ASCII.
 """
 
 import re
@@ -204,8 +204,15 @@ class _Reader:
         if token == "^" and self._next() == "_":
             self.place += 1
             self.changes["subscripts put before superscripts"] += 1
-            return ["_", *self._argument("_"), "^", *first]
-        return [token, *first]
+            return [*self._script("_", self._argument("_")), *self._script("^", first)]
+        return self._script(token, first)
+
+    def _script(self, token: str, argument: list[str]) -> list[str]:
+        """A script, unless nothing stands in it."""
+        if argument == ["{", "}"]:
+            self.changes["empty scripts removed"] += 1
+            return []
+        return [token, *argument]
 
     def _synonym(self, token: str) -> str:
         if token in SYNONYMS:

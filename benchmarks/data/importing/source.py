@@ -185,6 +185,6 @@ def split_named(name: str) -> str:
 
 
 def split_told(image: str) -> str:
-    """The split that the folders of an image tell, if they say train, valid or test."""
+    """The split that the folders of an image tell, if they say train, valid, test or a year of CROHME."""
     told = split_named((PurePosixPath(image.replace("\\", "/")).parent / "image").as_posix())
-    return told if told in SPLITS.values() or told.startswith("test") else ""
+    return told if told in SPLITS.values() or re.fullmatch(r"test.*|20[12]\d", told) else ""

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hmerbench.benchmarks.data.importing.readers.caption_list import with_image
-from hmerbench.benchmarks.data.importing.source import Expression, LeftOut, Source, split_named
+from hmerbench.benchmarks.data.importing.source import Expression, LeftOut, Source, split_named, split_told
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
@@ -45,7 +45,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
             if not image or not latex:
                 left_out.add(f"{table}, row {number}", "no image or no LaTeX in the row")
                 continue
-            split = value(row, SPLIT) or split_named(str(row[image])) or split_named(table)
+            split = value(row, SPLIT) or split_told(str(row[image])) or split_named(table)
             name, text = str(row[image]), str(row[latex])
             yield from with_image(source, beside, name, text, split, left_out, value(row, WRITER))
 

@@ -40,7 +40,8 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
         kinds = {name: file.schema_arrow.field(name).type for name in columns}
         images = [name for name, kind in kinds.items() if arrow.types.is_struct(kind) or arrow.types.is_binary(kind)]
         if not images or not any(name in LATEX for name in columns):
-            left_out.add(table, f"no column of images, or none of LaTeX, only {', '.join(columns)}")
+            have = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+            left_out.add(table, f"no column of images as bytes, or none of LaTeX, only {have}")
             continue
         number = 0
         for batch in file.iter_batches(batch_size=ROWS):
