@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmerbench.models.decoder import Decoder, Trace, bidirectional_targets
+from hmerbench.models.decoder import Cache, Decoder, Trace, bidirectional_targets
 from hmerbench.models.densenet import Encoder
 from hmerbench.models.network import NO_WORD, AttentionMaps, Network
 from hmerbench.models.settings import CoMERSettings, TransformerSettings
@@ -53,6 +53,10 @@ class CoMER(Network):
         A given `trace` receives one entry per layer.
         """
         return self.decoder(features_bhwd, mask_bhw, inputs_BT, trace)
+
+    def step(self, words_GM: Tensor, cache: Cache, trace: Trace | None = None) -> Tensor:
+        """Logits [G, M, V] of the next token; a given `trace` receives one entry per layer."""
+        return self.decoder.step(words_GM, cache, trace)
 
     def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Words) -> tuple[Tensor, Tensor]:
         """Logits [B, T, V] and true ids [B, T] of both directions, B = 2 b (the loss is BTTR's eq. 14)."""

@@ -171,6 +171,18 @@ class Earlier(Protocol):
         ...
 
 
+class Cache(Earlier, Protocol):
+    """The same in a search, with the image that is read."""
+
+    memory: Memory
+    hidden_G11L: Tensor  # `lowest` of padding
+
+    @property
+    def place(self) -> Tensor | int:
+        """How many words are before those that are read: of all of them, or of each."""
+        ...
+
+
 class WholeSequences:
     """Words that are all there: in training. Each image is a group, of as many sequences of T words as it has rows."""
 
@@ -251,13 +263,11 @@ class Decoder(nn.Module):
         self.model = DecoderStack(layer, c.num_decoder_layers, arm)
         self.proj = Linear(c.d_model, classes)
 
-    def embed(self, words_x: Tensor, step: Tensor | int) -> Tensor:
-        """Vectors [..., D] of words; `step` is one for all of them, or one per word."""
-        return self.norm(self.word_embed(words_x) + self.pos_enc.pe[step])
-
-    def step(self, x_GXD: Tensor, memory: Memory, hidden_G11L: Tensor, earlier: Earlier) -> Tensor:
-        """Logits [G, X, V] in float32 after more words of G groups, given all words before them."""
-        return float32(self.proj(self.model(x_GXD, memory, hidden_G11L, earlier)))
+    def step(self, words_GX: Tensor, cache: Cache, trace: Trace | None = None) -> Tensor:
+        """Logits [G, X, V] in float32 after more words of G groups, given all words before them. A given `trace`
+        receives one entry per layer."""
+        x_GXD = self.norm(self.word_embed(words_GX) + self.pos_enc.pe[cache.place])
+        return float32(self.proj(self.model(x_GXD, cache.memory, cache.hidden_G11L, cache, trace)))
 
     def forward(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
         """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` receives one entry per layer."""

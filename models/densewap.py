@@ -9,6 +9,7 @@ channels, A attention channels, n state size, m embedding size, T steps, V class
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -137,6 +138,25 @@ class Step(NamedTuple):
     past_bMhw: Tensor  # the sum of all attention so far
 
 
+@dataclass
+class Cache:
+    """What M hypotheses of each image have read so far."""
+
+    memory: Memory
+    state_bMn: Tensor
+    past_bMhw: Tensor  # the sum of all attention
+
+    def reorder(self, parents_bM: Tensor) -> None:
+        """Let hypothesis m of each image continue what was hypothesis parents[m]."""
+        image_b1 = torch.arange(len(parents_bM), device=parents_bM.device)[:, None]
+        self.state_bMn, self.past_bMhw = self.state_bMn[image_b1, parents_bM], self.past_bMhw[image_b1, parents_bM]
+
+    def compact(self, live_b: Tensor) -> None:
+        """Keep only the images with the given indices."""
+        self.memory = self.memory.select(live_b)
+        self.state_bMn, self.past_bMhw = self.state_bMn[live_b], self.past_bMhw[live_b]
+
+
 class ConditionalGRU(nn.Module):
     """A layer of a decoder: GRU, attention, GRU."""
 
@@ -230,13 +250,27 @@ class DenseWAP(Network):
             words_bT = words_bT[:, : int((words_bT != NO_WORD).sum(1).max())]
         return self.decoder(features, words_bT), words_bT
 
+    def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
+        """Feature maps, their mask and the decoder's first state."""
+        return self.encoder(images_b1HW, mask_bHW)
+
+    def step(self, words_GM: Tensor, cache: Cache, trace: list[Step] | None = None) -> Tensor:
+        """Logits [G, M, V] of the next class; the first is START. A given `trace` receives the step."""
+        previous_GMm = self.decoder.embed(words_GM)
+        products_GM3n = self.decoder.cell1.input(previous_GMm)
+        step = self.decoder.step(cache.memory, products_GM3n, cache.state_bMn, cache.past_bMhw)
+        cache.state_bMn, cache.past_bMhw = step.state_bMn, step.past_bMhw
+        if trace is not None:
+            trace.append(step)
+        return self.decoder.scores(step.context_bMD, step.state_bMn, previous_GMm)
+
     def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
         """Logits [b, T, V] and true classes [b, T]."""
-        return self.read(self.encoder(images_b1HW, mask_bHW), targets)
+        return self.read(self.encode(images_b1HW, mask_bHW), targets)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets, label_smoothing: float = 0.0) -> Tensor:
         """The loss of images."""
-        return self.loss(self.encoder(images_b1HW, mask_bHW), targets, label_smoothing)
+        return self.loss(self.encode(images_b1HW, mask_bHW), targets, label_smoothing)
 
     def loss(self, features: Features, targets: Targets, label_smoothing: float = 0.0) -> Tensor:
         """The mean over images of the mean cross-entropy of their words: every image counts alike."""
@@ -249,7 +283,7 @@ class DenseWAP(Network):
     def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps:
         """Attention; coverage enters it with the features, so there is no term of its own to show."""
         steps: list[Step] = []
-        self.decoder(self.encoder(images_11HW, mask_1HW), self.targets([tokens]).words_bT, steps)
+        self.decoder(self.encode(images_11HW, mask_1HW), self.targets([tokens]).words_bT, steps)
         return AttentionMaps(torch.cat([step.attention_bMhw[0] for step in steps]), None, self.settings.stride)
 
 

@@ -286,11 +286,11 @@ class DenseWAPTD(Network):
     def decode(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets) -> tuple[Half, Half, Scores, Tensor]:
         """What the decoder returns, and the mask of the features. It runs in the type of its weights, as rounding adds
         up from step to step."""
-        features = self.features(images_b1HW, mask_bHW)
+        features = self.encode(images_b1HW, mask_bHW)
         with torch.autocast(images_b1HW.device.type, enabled=False):
             return *self.decoder(features, targets), features.mask_bhw
 
-    def features(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
+    def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
         """What the encoder reads, in the type of the decoder."""
         maps_bhwD, mask_bhw, state_bn = self.encoder(images_b1HW, mask_bHW)
         return Features(float32(maps_bhwD), mask_bhw, float32(state_bn))

@@ -1,4 +1,4 @@
-"""The interface of a network: all that training, recognition, the regression gate and the HTML report use of it."""
+"""The interface of a network: all that training, search, export, the regression gate and the HTML report use of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,6 +59,18 @@ class Network(nn.Module):
         """The loss: the mean cross-entropy over all words, unless the network has another one."""
         logits, truth = self.predict(images_b1HW, mask_bHW, targets)
         return F.cross_entropy(logits.flatten(0, -2), truth.flatten(), label_smoothing=label_smoothing)
+
+    def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Any:
+        """What is read of images: a tuple of the network's own, of tensors whose first dimension is the image."""
+        raise NotImplementedError
+
+    def step(self, words_GM: Tensor, cache: Any) -> Tensor:
+        """Logits [G, M, V] of the next word after one more of each of M hypotheses in each of G groups, whose image and
+        earlier words are in the `cache`, of a type of the network's own. The cache takes the word up.
+
+        A network that does not read word by word has none; what searches it needs more of it.
+        """
+        raise NotImplementedError
 
     def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps | None:
         """Where the network looks while it is made to read `tokens`; None if it has no attention to show."""

@@ -13,10 +13,11 @@ import typing
 import torch
 from torch import Tensor, nn
 
+from hmerbench.models import densewap
 from hmerbench.models.comer import CoMER
 from hmerbench.models.coverage import AttentionRefinement
 from hmerbench.models.decoder import Attention, Trace, lowest
-from hmerbench.models.densewap import END, START, DenseWAP, Memory
+from hmerbench.models.densewap import END, START, DenseWAP
 from hmerbench.models.inference.reading import cast
 from hmerbench.models.inference.searcher import frozen
 from hmerbench.models.network import Network
@@ -61,10 +62,10 @@ def stepwise(network: Network) -> Stepwise:
     raise ValueError(f"{network.settings.network} is not searched word by word; give a run of another network")
 
 
-def padding(size_2: Tensor, maps_1chw: Tensor, stride: int) -> Tensor:
-    """Which cells of feature maps lie outside of an image of that size: [h, w], True = padding."""
-    y_h, x_w = (torch.arange(side) * stride for side in maps_1chw.shape[2:])
-    return (y_h >= size_2[0])[:, None] | (x_w >= size_2[1])
+def padding(image_11HW: Tensor, size_2: Tensor) -> Tensor:
+    """Which pixels lie outside of an image of that size: [1, H, W], True = padding."""
+    y_H, x_W = (torch.arange(side) for side in image_11HW.shape[2:])
+    return ((y_H >= size_2[0])[:, None] | (x_W >= size_2[1]))[None]
 
 
 class StepwiseCoMER(Stepwise):
@@ -75,12 +76,12 @@ class StepwiseCoMER(Stepwise):
 
     def __init__(self, network: CoMER) -> None:
         super().__init__(network)
-        network, settings = frozen(network), network.settings
-        self.encoder, self.decoder = network.encoder, network.decoder
-        cast(self.decoder, torch.float32)
+        self.network = network = frozen(network)
+        cast(network.decoder, torch.float32)
+        settings = network.settings
         J, A = settings.num_decoder_layers, settings.nhead
         self.state = {"cache": (J, 2, A, 0, settings.d_model // A)}
-        if (arm := self.decoder.model.arm) is not None:
+        if (arm := network.decoder.model.arm) is not None:
             self.state["coverage"] = (J - 1, arm.conv.in_channels, "h", "w")
         begin = {"l2r": SOS, "r2l": EOS}
         self.starts = {direction: begin[direction] for direction in settings.directions if direction in begin}
@@ -88,32 +89,37 @@ class StepwiseCoMER(Stepwise):
 
     def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
         """Keys and values [J, A, L, E] of every layer's cross-attention; what hides padding [h, w]."""
-        encoder, maps_1chw = self.encoder, self.encoder.model(image_11HW)
-        hidden_hw = padding(size_2, maps_1chw, self.stride)
-        features_1hwd = encoder.feature_proj(maps_1chw).permute(0, 2, 3, 1)
-        memory_1LD = encoder.add_position(features_1hwd, hidden_hw[None]).flatten(1, 2)
-        keys, values = (torch.cat(parts) for parts in zip(*self.decoder.model.remember(memory_1LD), strict=True))
-        return keys, values, lowest(hidden_hw)
+        features_1hwd, mask_1hw = self.network.encode(image_11HW, padding(image_11HW, size_2))
+        memory = self.network.decoder.model.remember(features_1hwd.flatten(1, 2))
+        keys_JALE, values_JALE = (torch.cat(parts) for parts in zip(*memory, strict=True))
+        return keys_JALE, values_JALE, lowest(mask_1hw[0])
 
     def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         """One more word [N, T - 1] of each hypothesis; their image is the only group."""
-        keys_JALE, values_JALE, hidden_hw, past_NJ2ASE, *coverage = given
-        mask_1hw, trace = (hidden_hw < 0)[None], Trace()
-        state = _State(past_NJ2ASE, coverage[0] if coverage else None, lowest(words_NT == PAD), mask_1hw)
-        x_1ND = self.decoder.embed(words_NT[None, :, -1], torch.full_like(words_NT[:, -1], words_NT.shape[1] - 1))
-        memory = [*zip(keys_JALE.split(1), values_JALE.split(1), strict=True)]
-        x_1ND = self.decoder.model(x_1ND, memory, hidden_hw.flatten(), state, trace)
-        looked_Nhw = trace[-1].attention[0].mean(0).unflatten(-1, hidden_hw.shape)
-        after = [torch.stack(parts, dim=1) for parts in (state.words, state.coverage) if parts]
-        return self.decoder.proj(x_1ND)[0].log_softmax(-1), looked_Nhw, *after
+        cache, trace = _Words(words_NT, *given), Trace()
+        logits_1NV = self.network.step(words_NT[None, :, -1], cache, trace)
+        looked_Nhw = trace[-1].attention[0].mean(0).unflatten(-1, cache.mask_1hw.shape[1:])
+        after = [torch.stack(parts, dim=1) for parts in (cache.words, cache.coverage) if parts]
+        return logits_1NV[0].log_softmax(-1), looked_Nhw, *after
 
 
-class _State:
-    """What the words of N hypotheses find before them (`decoder.Earlier`), and what the next ones will."""
+class _Words:
+    """What the words of N hypotheses find before them (`decoder.Cache`), and what the next ones will."""
 
-    def __init__(self, past_NJ2ASE: Tensor, past_NJChw: Tensor | None, hidden_NT: Tensor, mask_1hw: Tensor) -> None:
-        self.past_NJ2ASE, self.past_NJChw, self.mask_1hw = past_NJ2ASE, past_NJChw, mask_1hw
-        self.hidden_N11T = hidden_NT[:, None, None]
+    def __init__(
+        self,
+        words_NT: Tensor,
+        keys_JALE: Tensor,
+        values_JALE: Tensor,
+        hidden_hw: Tensor,
+        past_NJ2ASE: Tensor,
+        past_NJChw: Tensor | None = None,
+    ) -> None:
+        self.memory = [*zip(keys_JALE.split(1), values_JALE.split(1), strict=True)]
+        self.hidden_G11L, self.mask_1hw = hidden_hw.flatten(), (hidden_hw < 0)[None]
+        self.place = torch.full_like(words_NT[:, -1], words_NT.shape[1] - 1)
+        self.past_NJ2ASE, self.past_NJChw = past_NJ2ASE, past_NJChw
+        self.hidden_N11T = lowest(words_NT == PAD)[:, None, None]
         self.words, self.coverage = list[Tensor](), list[Tensor]()
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
@@ -136,26 +142,23 @@ class _State:
 class StepwiseDenseWAP(Stepwise):
     """DenseWAP. The state is that of the GRUs, and the sum of all attention before."""
 
-    memory = Memory._fields
+    memory = densewap.Memory._fields
 
     def __init__(self, network: DenseWAP) -> None:
         super().__init__(network)
-        self.encoder, self.decoder = network.encoder, network.decoder
+        self.network = network
         self.state = {"state": None, "coverage": ("h", "w")}
         self.starts, self.ends, self.offset = {"l2r": START}, {"l2r": END}, EOS
 
     def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
         """All that attention needs at every step, and the first state [1, n]."""
-        maps_1Dhw = self.encoder.net(image_11HW)
-        hidden_hw = padding(size_2, maps_1Dhw, self.stride)
-        memory, state_11n, _ = self.decoder.begin(self.encoder.features(maps_1Dhw, hidden_hw[None]))
+        features = self.network.encode(image_11HW, padding(image_11HW, size_2))
+        memory, state_11n, _ = self.network.decoder.begin(features)
         return *memory, state_11n[0]
 
     def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         """One more word [N, T - 1] of each hypothesis."""
         *memory, state_Nn, past_Nhw = given
-        previous_1Nm = self.decoder.embed(words_NT[None, :, -1])
-        products_1N3n = self.decoder.cell1.input(previous_1Nm)
-        step = self.decoder.step(Memory(*memory), products_1N3n, state_Nn[None], past_Nhw[None])
-        logits_1NV = self.decoder.scores(step.context_bMD, step.state_bMn, previous_1Nm)
-        return logits_1NV[0].log_softmax(-1), step.attention_bMhw[0], step.state_bMn[0], step.past_bMhw[0]
+        cache, trace = densewap.Cache(densewap.Memory(*memory), state_Nn[None], past_Nhw[None]), list[densewap.Step]()
+        logits_1NV = self.network.step(words_NT[None, :, -1], cache, trace)
+        return logits_1NV[0].log_softmax(-1), trace[0].attention_bMhw[0], cache.state_bMn[0], cache.past_bMhw[0]

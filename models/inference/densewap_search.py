@@ -5,40 +5,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hmerbench.models.densewap import END, START, Decoder, DenseWAP, Features
+from hmerbench.models.densewap import END, START, Cache, DenseWAP
 from hmerbench.models.inference.beam_search import NEVER, NarrowingBeamSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import View, frozen
 from hmerbench.models.vocab import EOS
 
 
-class DenseWAPDecoder:
+class DenseWAPDecoder(Cache):
     """Decodes step by step; b images, which are the groups of the search, M hypotheses of each."""
 
     full = False
 
-    def __init__(self, decoder: Decoder, features: Features, beams: int) -> None:
-        self.decoder = decoder
-        self.memory, state_b1n, past_b1hw = decoder.begin(features)
-        self.state_bMn, self.past_bMhw = (x.repeat_interleave(beams, dim=1) for x in (state_b1n, past_b1hw))
+    def __init__(self, network: DenseWAP, view: View, beams: int) -> None:
+        memory, *first = network.decoder.begin(network.encode(*view))
+        super().__init__(memory, *(x.repeat_interleave(beams, dim=1) for x in first))
+        self.network = network
 
     def feed(self, tokens_GM: Tensor) -> Tensor:
         """Logits [b, M, V] of the next class after one more class per hypothesis; the first is START."""
-        previous_bMm = self.decoder.embed(tokens_GM)
-        products_bM3n = self.decoder.cell1.input(previous_bMm)
-        step = self.decoder.step(self.memory, products_bM3n, self.state_bMn, self.past_bMhw)
-        self.state_bMn, self.past_bMhw = step.state_bMn, step.past_bMhw
-        return self.decoder.scores(step.context_bMD, step.state_bMn, previous_bMm)
-
-    def reorder(self, parents_GM: Tensor) -> None:
-        """Let hypothesis m of each image continue what was hypothesis parents[m]."""
-        image_b1 = torch.arange(len(parents_GM), device=parents_GM.device)[:, None]
-        self.state_bMn, self.past_bMhw = self.state_bMn[image_b1, parents_GM], self.past_bMhw[image_b1, parents_GM]
-
-    def compact(self, live_G: Tensor) -> None:
-        """Keep only the images with the given indices."""
-        self.memory = self.memory.select(live_G)
-        self.state_bMn, self.past_bMhw = self.state_bMn[live_G], self.past_bMhw[live_G]
+        return self.network.step(tokens_GM, self)
 
 
 class DenseWAPSearch:
@@ -61,7 +47,7 @@ class DenseWAPSearch:
         if options.direction == "r2l":
             raise ValueError("DenseWAP reads left to right only; direction must be l2r or both")
         M, (images_b1HW, _) = options.beam_size, views[0]
-        decoders = [DenseWAPDecoder(self.model.decoder, self.model.encoder(*view), M) for view in views]
+        decoders = [DenseWAPDecoder(self.model, view, M) for view in views]
         start_b = torch.full(images_b1HW.shape[:1], START, device=images_b1HW.device)
         found = NarrowingBeamSearch(decoders, start_b, torch.full_like(start_b, END), options).run()
         rows = zip(found.tokens_NT.tolist(), found.length_N.tolist(), found.score_N.tolist(), strict=True)

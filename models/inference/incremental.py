@@ -19,21 +19,21 @@ ROOM_STEPS = 8  # there are word slots for this many steps before `compact` must
 class IncrementalDecoder:
     """Decodes one step at a time for M beams in each of G groups; equals reading all prefixes again.
 
-    It is what its words find before them (`decoder.Earlier`). Coverage, which excludes the current step, is a running
+    It is what its words find before them (`decoder.Cache`). Coverage, which excludes the current step, is a running
     sum for each layer but the first. The keys and values of words stay in their slots when beams are reordered;
     `mask_GMS` (0 or -inf) says which slots of its group are part of a beam.
     """
 
     def __init__(self, reader: Reader, image_G: Tensor, beams: int) -> None:
-        self.decoder, dtype = reader.network.decoder, reader.network.dtype
+        self.network, dtype = reader.network.model, reader.network.dtype
         self.memory = [(key[image_G], value[image_G]) for key, value in reader.memory]
         self.hidden_G11L, self.mask_Ghw = reader.hidden_b11L[image_G], reader.mask_bhw[image_G]
-        self.steps, self.slots = 0, 0  # taken and written so far
+        self.place, self.slots = 0, 0  # steps taken and slots written so far
         (G, H, L, E), M, J = self.memory[0][0].shape, beams, len(self.memory)
         self.mask_GMS = torch.full((G, M, ROOM_STEPS * M), float("-inf"), dtype=dtype, device=image_G.device)
         self.root_MM = self.mask_GMS.new_full((M, M), float("-inf")).fill_diagonal_(0)
         self.words_GS2HE = [self.mask_GMS.new_zeros(G, ROOM_STEPS * M, 2, H, E) for _ in range(J)]
-        C = self.decoder.model.arm.conv.in_channels if self.decoder.model.arm is not None else 0
+        C = arm.conv.in_channels if (arm := self.network.decoder.model.arm) is not None else 0
         self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=reader.network.stream, device=image_G.device)
 
     @property
@@ -43,13 +43,15 @@ class IncrementalDecoder:
 
     def feed(self, tokens_GM: Tensor) -> Tensor:
         """Logits [G, M, V] after one more token per beam, each of which needs a free slot."""
-        M, x_GMD = tokens_GM.shape[1], self.decoder.embed(tokens_GM, self.steps)
-        self.slots, self.steps = self.slots + M, self.steps + 1
+        M = tokens_GM.shape[1]
+        self.slots += M
         # a PAD inside a hypothesis is hidden from itself and from all later words, as in the authors' code
         self.mask_GMS[:, :, self.slots - M : self.slots] = self.root_MM[:M, :M].masked_fill(
             (tokens_GM == PAD)[:, None], float("-inf")
         )
-        return self.decoder.step(x_GMD, self.memory, self.hidden_G11L, self)
+        logits_GMV = self.network.step(tokens_GM, self)
+        self.place += 1
+        return logits_GMV
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
         """To the words of each beam."""

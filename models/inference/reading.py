@@ -51,14 +51,14 @@ class ReadingNetwork:
         device = model.decoder.proj.weight.device.type
         self.dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.stream
         cast(model.decoder, self.dtype)
-        self.encoder, self.decoder = model.encoder, model.decoder
-        self.encoder.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        self.model = model
+        model.encoder.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.autocast = torch.autocast(device, self.dtype, enabled=self.dtype != self.stream)
 
     def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
         """Features [b, h, w, d] of images and their mask [b, h, w]."""
         with self.autocast:
-            return self.encoder(images_b1HW.to(self.stream), mask_bHW)
+            return self.model.encode(images_b1HW.to(self.stream), mask_bHW)
 
 
 class Reader:
@@ -68,7 +68,7 @@ class Reader:
         self.network = network
         features_bhwd, self.mask_bhw = network.encode(images_b1HW, mask_bHW)
         self.hidden_b11L = lowest(self.mask_bhw).flatten(1)[:, None, None]
-        memory = network.decoder.model.remember(features_bhwd.flatten(1, 2))
+        memory = network.model.decoder.model.remember(features_bhwd.flatten(1, 2))
         self.memory = [(key.contiguous(), value.contiguous()) for key, value in memory]  # else copied at every step
 
     def read(self, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
@@ -77,21 +77,22 @@ class Reader:
         Common prefixes are read only once, so it pays to pass rows of an image together.
         """
         last_X, number_RT, earlier_XX = distinct_prefixes(inputs_RT, length_R)
-        decoder, words_X, one = self.network.decoder, inputs_RT.flatten()[last_X], slice(image, image + 1)
-        prefixes = Prefixes(words_X, earlier_XX, self.mask_bhw[one], self.network.dtype)
-        memory = [(key[one], value[one]) for key, value in self.memory]
-        x_1XD = decoder.embed(words_X, last_X % inputs_RT.shape[1])[None]
-        return decoder.step(x_1XD, memory, self.hidden_b11L[one], prefixes)[0, number_RT]
+        words_X = inputs_RT.flatten()[last_X]
+        prefixes = Prefixes(self, image, words_X, last_X % inputs_RT.shape[1], earlier_XX)
+        return self.network.model.step(words_X[None], prefixes)[0, number_RT]
 
 
 class Prefixes:
     """Prefixes of hypotheses that read one image, each standing for its last word: those that one extends come before
-    it (`decoder.Earlier`)."""
+    it (`decoder.Cache`)."""
 
-    def __init__(self, words_X: Tensor, earlier_XX: Tensor, mask_1hw: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, reader: Reader, image: int, words_X: Tensor, place_X: Tensor, earlier_XX: Tensor) -> None:
+        one, dtype = slice(image, image + 1), reader.network.dtype
+        self.memory = [(key[one], value[one]) for key, value in reader.memory]
+        self.hidden_G11L, self.mask_1hw, self.place = reader.hidden_b11L[one], reader.mask_bhw[one], place_X
         visible_XX = (earlier_XX > 0).fill_diagonal_(True) & (words_X != PAD)
         mask_XX = torch.zeros_like(earlier_XX, dtype=dtype).masked_fill_(~visible_XX, float("-inf"))
-        self.mask_11XX, self.earlier_XX, self.mask_1hw = mask_XX[None, None], earlier_XX.to(dtype), mask_1hw
+        self.mask_11XX, self.earlier_XX = mask_XX[None, None], earlier_XX.to(dtype)
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
         """To the words of the prefix."""

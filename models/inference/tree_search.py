@@ -164,7 +164,7 @@ class TreeSearch:
             raise ValueError("DenseWAP-TD's search has no temperature; leave it at 1")
         if options.early_stopping:
             raise ValueError("DenseWAP-TD's search ends by rules of its own; leave early_stopping False")
-        features = [self.model.features(*view) for view in views]
+        features = [self.model.encode(*view) for view in views]
         with torch.autocast(views[0][0].device.type, enabled=False):  # as in training
             return [
                 sorted(

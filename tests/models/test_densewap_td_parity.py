@@ -181,7 +181,7 @@ def test_targets(name: str) -> None:
 @torch.no_grad()
 def outcomes(model: DenseWAPTD, images: Tensor, mask: Tensor, targets: TreeTargets) -> dict[str, Tensor]:
     """What the authors' files hold, as they hold it: time first."""
-    features = model.features(images.to(model.encoder.start.weight.dtype), mask)
+    features = model.encode(images.to(model.encoder.start.weight.dtype), mask)
     parent, child, scores = model.decoder(features, targets)
     parts = tree_losses(parent, child, scores, targets, features.mask_bhw)
     alpha_parent, alpha_child = (
@@ -344,7 +344,7 @@ def searched(name: str, setting: str) -> list[tuple[list[WrittenTree], dict[str,
         model.decoder.symbol.bias[hmerbench.models.densewap.END] += options["added_to_output_bias_of_id_0"]
         frozen = FrozenTreeDecoder(model.decoder)
         for image in map(int, options["images"]):
-            features = model.features(*batch.alone(image)[:2])
+            features = model.encode(*batch.alone(image)[:2])
             limits = options["beam_size"], options["max_len"], options["parents_per_step"]
             pairs.append((tree_search(frozen, [features], *limits), under(f"{setting}/image{image}/", reference)))
     return pairs
@@ -382,7 +382,7 @@ def test_every_step_of_a_search(name: str) -> None:
     assert images
     for image in images:
         theirs = under(f"greedy/image{image}/trace/", reference)
-        reader = TreeReader(frozen, model.features(*batch.alone(image)[:2]))
+        reader = TreeReader(frozen, model.encode(*batch.alone(image)[:2]))
         written, first = [frozen.root], torch.tensor([0])
         for t in range(len(theirs["h2"])):
             parent_1S = reader.seek_parents(torch.tensor(written[-1:]))

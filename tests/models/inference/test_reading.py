@@ -1,12 +1,19 @@
 """A network prepared to read equals the network itself."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from hmerbench.models.densewap import END, START, DenseWAP
+from hmerbench.models.inference.densewap_search import DenseWAPDecoder
+from hmerbench.models.inference.incremental import IncrementalDecoder
 from hmerbench.models.inference.joint_search import JointSearch
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.reading import Reader, ReadingNetwork, distinct_prefixes
+from hmerbench.models.settings import DenseWAPSettings
 from hmerbench.models.vocab import SOS
 from tests.helpers.networks import IMAGES, padded, small
 from tests.helpers.search import search
@@ -29,6 +36,38 @@ def test_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
     for row, together in zip(rows, logits, strict=True):
         alone = model.decode(features[1:2], mask[1:2], torch.tensor([row]))[0]
         torch.testing.assert_close(together[: len(row)], alone, atol=1e-10, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("network", ["comer", "densewap"])
+def test_step_by_step_a_network_gives_the_logits_of_training(network: str) -> None:
+    """Of beams that read different words, also after they were reordered and an image was dropped."""
+    model: Any
+    decoder: Any
+    stack, mask = images()
+    words = torch.randint(4, 20, (len(stack), 2, 6), generator=torch.Generator().manual_seed(1))
+    if network == "comer":
+        model = small().double()
+        decoder = IncrementalDecoder(Reader(ReadingNetwork(model), stack, mask), torch.arange(len(stack)), 2)
+        words[..., 0] = SOS
+        each = [model.decode(*model.encode(stack, mask), words[:, beam]) for beam in range(2)]
+    else:
+        torch.manual_seed(3)
+        model = DenseWAP(DenseWAPSettings(hidden=16, attention=8, embedding=12, num_layers=1)).double().eval()
+        decoder = DenseWAPDecoder(model, (stack, mask), 2)
+        features, after = model.encode(stack, mask), F.pad(words[..., 1:], (0, 1), value=END)
+        each = [model.decoder(features, after[:, beam]) for beam in range(2)]
+        words[..., 0] = START
+    logits, rows = torch.stack(each, dim=1), torch.arange(len(stack))[:, None]
+    beams = torch.arange(2).expand(len(stack), 2)
+    for t in range(words.shape[2]):
+        found = decoder.feed(words[rows, beams, t])
+        torch.testing.assert_close(found, logits[rows, beams, t], atol=1e-10, rtol=0)
+        decoder.reorder(torch.tensor([1, 0]).expand(len(rows), 2))
+        beams = beams.flip(1)
+        if t == 2:
+            decoder.compact(torch.tensor([0, 2]))
+            rows, beams = rows[[0, 2]], beams[[0, 2]]
 
 
 def test_distinct_prefixes() -> None:
