@@ -149,7 +149,7 @@ class Schedule(Strict):
 
 
 class Training(Strict):
-    """How a run is trained."""
+    """Length, batches, optimizer and precision of a training, when it is validated and when it ends."""
 
     epochs: int = Field(default=300, gt=0, le=1_000_000)
     """maximum; the released checkpoint is from epoch 151 (program)"""
@@ -222,7 +222,7 @@ class Together(Strict):
 
     @property
     def weights(self) -> list[Path]:
-        """The weights files."""
+        """Their selected epochs' weights, relative to the current folder as `runs` are."""
         return [Path(run) / "best.safetensors" for run in self.runs]
 
 

@@ -41,7 +41,7 @@ def _row(name: str, field: dict[str, Any], meaning: str) -> dict[str, str]:
 
 
 def lines() -> Iterator[str]:
-    """The keys as lines of text."""
+    """Two lines for each key: its default and type, and its meaning."""
     for key in settable():
         yield f"{key['name']} = {key['default']}    {key['type']}"
         yield f"    {key['meaning']}"

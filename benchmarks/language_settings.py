@@ -50,7 +50,7 @@ class Training(Strict):
 
 
 class LanguageSettings(RunSettings):
-    """All settings of a run."""
+    """All settings of a language model's run, which language.yaml holds."""
 
     schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     recipe: str
@@ -78,7 +78,7 @@ def tied(settings: LanguageSettings, name: str, digest: str) -> LanguageSettings
 
 
 def load(path: Path) -> LanguageSettings:
-    """Read the language.yaml of a run folder."""
+    """Read a run folder's language.yaml. Raises UserError if it is missing or breaks the schema."""
     if not path.exists():
         raise UserError(f"{path}: there is no such file; give the run folder of a language model")
     return validate(LanguageSettings, read_yaml(path), str(path))

@@ -24,7 +24,10 @@ def reproduce_lm(
     results: Results = RESULTS,
 ) -> None:
     """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
-    from hmerbench.benchmarks.language_models.reproduce import on_captions, on_text
+    from functools import partial
+
+    from hmerbench.benchmarks.language_models.corpus import read_corpus
+    from hmerbench.benchmarks.language_models.reproduce import on_captions, reproduce
     from hmerbench.benchmarks.language_settings import resolve
     from hmerbench.benchmarks.runs.workspace import open_data
 
@@ -34,6 +37,6 @@ def reproduce_lm(
     for name in names:
         resolve(name, numbers[0])  # a misspelt one is refused before data is made
     if ptb is not None:
-        on_text(ptb, names, numbers, results)
+        reproduce(partial(read_corpus, ptb), names, numbers, results)
     else:
         on_captions(open_data(crohme, results), names, numbers, results)

@@ -198,7 +198,7 @@ def tune(
 
 @app.command(rich_help_panel=PANEL)
 def pack(
-    folders: Annotated[list[Path], typer.Argument(help="folders of scored CROHME runs")],
+    folders: Annotated[list[Path], typer.Argument(help="folders of scored CROHME runs, or of tested language models")],
     weights: Annotated[bool, typer.Option(help="include weights (float16), a model card and error tables")] = True,
 ) -> None:
     """Copy scored runs to results/reproduced/, ready to commit."""

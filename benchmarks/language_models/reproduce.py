@@ -1,23 +1,17 @@
 """The job of the language models: train and test every recipe and seed that is not done yet."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.language_models.corpus import Corpus, caption_corpus, read_corpus
+from hmerbench.benchmarks.language_models.corpus import Corpus, caption_corpus
 from hmerbench.benchmarks.language_models.training import train
 from hmerbench.benchmarks.language_settings import resolve, tied
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.tracking.track import track
-
-
-def on_text(folder: Path, recipes: Sequence[str], seeds: Sequence[int], results: Path) -> None:
-    """Do the runs of `recipes` and `seeds` on the text in `folder`, below results/runs/."""
-    _reproduce(partial(read_corpus, folder), recipes, seeds, results)
 
 
 def on_captions(archive: Archive, recipes: Sequence[str], seeds: Sequence[int], results: Path) -> None:
@@ -33,12 +27,14 @@ def on_captions(archive: Archive, recipes: Sequence[str], seeds: Sequence[int], 
         style="bold black on yellow",
     )
     corpus = caption_corpus(archive)
-    _reproduce(lambda line_ends: corpus, recipes, seeds, workspace(archive, results))
+    reproduce(lambda line_ends: corpus, recipes, seeds, workspace(archive, results))
 
 
-def _reproduce(
-    corpus_with: Callable[[bool], Corpus], recipes: Sequence[str], seeds: Sequence[int], space: Path
-) -> None:
+def reproduce(corpus_with: Callable[[bool], Corpus], recipes: Sequence[str], seeds: Sequence[int], space: Path) -> None:
+    """Do the runs of `recipes` and `seeds` that are not done yet, below the folder `space`; log and show all.
+
+    `corpus_with` reads the text, given whether the ends of lines are words.
+    """
     rows = []
     for asked in [resolve(recipe, seed) for recipe in recipes for seed in seeds]:
         corpus = corpus_with(asked.text.line_ends)

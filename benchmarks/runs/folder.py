@@ -40,7 +40,7 @@ class RunFolder(Run[Config]):
         return sorted(path.stem for path in self.path.glob(pattern))
 
     def expressions(self, split: str) -> dict[str, Expression]:
-        """scores/<split>.csv by id."""
+        """The rows of scores/<split>.csv by id. Raises UserError for a file without any."""
         return {row.id: row for row in self._read(f"scores/{split}.csv", conlist(Expression, min_length=1))}
 
     def error_counts(self, split: str) -> dict[str, int]:
@@ -80,14 +80,14 @@ class RunFolder(Run[Config]):
 
     @property
     def weights(self) -> Path:
-        """Path of the weights used for recognition."""
+        """Path of the selected epoch's weights: float32, in a packed run float16."""
         return self.path / "best.safetensors"
 
     # ----------------------------------------------------------------------------------------------------- progress
 
     @property
     def has_weights(self) -> bool:
-        """Whether there are weights to recognize with."""
+        """Whether it can recognize: of packed runs, those of a row's first seed."""
         return self.weights.exists()
 
     @property
@@ -185,17 +185,17 @@ class RunFolder(Run[Config]):
 
     @property
     def recipe(self) -> str:
-        """The recipe's name."""
+        """Name of the table's row: a shipped recipe, or the stem of a YAML file."""
         return self.settings.recipe
 
     @property
     def preset(self) -> str:
-        """The preset's name."""
+        """Name of what was spent: a rung of the ladder, or the stem of a YAML file."""
         return self.settings.preset
 
     @property
     def seed(self) -> int:
-        """The run's seed."""
+        """From 0 to 2^64 - 1; first weights, order, dropout and distortions are drawn from it."""
         return self.settings.seed
 
     @property

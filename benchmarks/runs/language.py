@@ -10,7 +10,7 @@ from hmerbench.benchmarks.runs.schemas import Open
 
 
 class Epoch(Open):
-    """A line of history.jsonl."""
+    """A line of history.jsonl; seconds of training and of validation."""
 
     epoch: int
     seconds: float
@@ -18,7 +18,7 @@ class Epoch(Open):
 
 
 class Scores(Open):
-    """scores.json."""
+    """scores.json: perplexities per word of the last epoch's weights, on so many words of the test set."""
 
     test_perplexity: float
     test_words: int
@@ -40,7 +40,7 @@ class LanguageRun(Run[LanguageSettings]):
 
     @property
     def scores(self) -> dict[str, Any]:
-        """`test_perplexity` and what it was measured on."""
+        """`Scores`; empty before the test."""
         return self._read("scores.json", Scores) if (self.path / "scores.json").exists() else {}
 
     @property
@@ -81,5 +81,5 @@ class LanguageRun(Run[LanguageSettings]):
 
     @property
     def run_key(self) -> str:
-        """Key of the run."""
+        """RECIPE/CORPUS-seedN-DIGEST, apart from recognizers."""
         return store_key(f"language/{self.settings.run_name}")

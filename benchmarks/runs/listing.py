@@ -52,7 +52,7 @@ def runs(results: Path, kind: type[AnyRun] = RunFolder) -> list[Listed]:
 
 
 def lines(results: Path) -> Iterator[str]:
-    """The listing as lines of text."""
+    """Recipes with what they are, and runs with their progress, one a line."""
     yield "recipes"
     for name, comment in shipped("recipes").items():
         yield f"  {name:<25}{comment}"

@@ -79,7 +79,7 @@ class Run(Generic[Settings]):
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings, validated."""
+        """Those in `FILE`. Raises UserError if it is missing or breaks the schema."""
         return type(self).LOAD(self.path / self.FILE)
 
     @cached_property
@@ -89,7 +89,7 @@ class Run(Generic[Settings]):
 
     @property
     def history(self) -> list[Any]:
-        """One entry per epoch."""
+        """An `EPOCH` for each that is done."""
         return self._read("history.jsonl", list[self.EPOCH]) if (self.path / "history.jsonl").exists() else []
 
     @property

@@ -87,7 +87,7 @@ class Mirror:
 
     @cached_property
     def tree(self) -> Tree:
-        """The experiment's runs."""
+        """Tables, rows and runs of the experiment."""
         return Tree(self.client, self.experiment)
 
     def put(
