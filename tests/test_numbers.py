@@ -228,8 +228,31 @@ def speed() -> list[str]:
     ]
 
 
+def out_of_the_repository() -> list[str]:
+    [torch, plain, *small] = table("exported.csv")
+    drawn = table("replayed.csv")
+    same, n = sum(row["page"] == row["command"] for row in drawn), len(drawn)
+    page, image = (100 * sum(int(row[key]) for row in drawn) / n for key in ("page_right", "image_right"))
+    return [
+        f"Of {torch['n']} test images, `medium` of Fusion read {plain['same_reading']} through ONNX as in PyTorch, "
+        f"in {float(plain['of_torch']):.0%}".replace("%", " %")
+        + " of its time",
+        *(
+            "as {} changed {} of these readings, {:+.1f} points ({:+.1f} to {:+.1f})".format(
+                row["way"].removeprefix("ONNX, "),
+                int(row["n"]) - int(row["same_reading"]),
+                *(float(row[key]) for key in ("points", "low", "high")),
+            ).replace("-", "−")
+            for row in small
+        ),
+        f"Of {n} drawings that were replayed on the page, it read {same} as the command line does and {page:.1f} % "
+        f"right; of the published images of the same expressions, the command line read {image:.1f} % right",
+    ]
+
+
 COMPUTED: dict[str, Callable[[], list[str]]] = {
     "README.md": readme,
+    "benchmarks/README.md#Out of the repository": out_of_the_repository,
     "results/README.md": list,
     "results/reproduced/README.md": list,
     "results/LIMITATIONS.md": limitations,
@@ -317,6 +340,7 @@ TOLD: dict[str, dict[str, list[str]]] = {
         "the authors' program": ["about 93 for Small, 79 for Large and 98 for Word-Small"],
         "seeds": ["with seed 7", "`medium-single`, seed 7"],
     },
+    "benchmarks/README.md#Out of the repository": {},
     "results/CHECKLIST.md": {"licenses": ["CC BY-NC-SA 3.0"]},
     "results/speed/README.md": {
         "trainings that are not kept": ["387 expressions", "After 20 epochs", "had a loss of 0.874"],
@@ -327,8 +351,11 @@ YEAR, CODE = r"\b20(1[469]|2\d)\b|\b\d\d-\d\d\b", r"\b(?=[0-9a-f]*\d)[0-9a-f]{7}
 
 
 def plain(name: str) -> str:
-    """The text of a document without what make tables writes into it, blocks of code, and addresses of links."""
-    text = (ROOT / name).read_text()
+    """The text of a document, or of FILE#SECTION of it, without what make tables writes into it, blocks of code, and
+    addresses of links."""
+    file, _, section = name.partition("#")
+    text = (ROOT / file).read_text()
+    text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0] if section else text
     text = re.sub(r"<!-- .*? written by .*?<!-- end of [^\n]*", "", text, flags=re.DOTALL)
     text = re.sub(r"```.*?```|^    .*?$", "", text, flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)", "]", text))
@@ -357,6 +384,7 @@ def test_every_number_follows_from_what_is_committed_or_is_known_not_to(name: st
         ("results/PROTOCOL.md", "| +0.3 | +4.4 |", "| +0.3 | +4.5 |"),
         ("results/LANGUAGE_MODELS.md", "| 91.70 |", "| 91.07 |"),
         ("results/CHECKLIST.md", "three or four with", "3 or 4 with"),
+        ("benchmarks/README.md#Out of the repository", "drawings that were", "9 drawings that were"),
     ],
 )
 def test_another_number_is_found(name: str, old: str, new: str) -> None:

@@ -92,7 +92,8 @@ def draw(
     replay: Annotated[
         Path | None,
         typer.Option(
-            help="CoMER's data.zip: draw strokes of inkml/YEAR.zip beside it in Chromium: results/replayed.md"
+            help="CoMER's data.zip: draw strokes of inkml/YEAR.zip beside it in Chromium; if stopped, the same command "
+            "goes on: results/replayed.md"
         ),
     ] = None,
     drawings: Annotated[int, typer.Option(help="to replay, a fixed sample", min=1)] = 200,

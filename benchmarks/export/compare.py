@@ -1,8 +1,8 @@
 """`hmerbench export --compare`: what an exported network costs and gains, on a fixed sample of CROHME's test images.
 
-Every image is read in PyTorch and by the numpy reader with the weights in each type, one after the other on one
-thread, so that a busy machine slows all alike. results/exported.csv has a row for each network and way to read,
-results/exported.md says it.
+Every image is read in PyTorch in float32, as ONNX computes, and by the numpy reader with the weights in each type, one
+after the other on one thread, so that a busy machine slows all alike. results/exported.csv has a row for each network
+and way to read, results/exported.md says it.
 """
 
 import csv
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.progress import track
 
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.samples import Sample, at_random
@@ -22,6 +23,7 @@ from hmerbench.benchmarks.environment import processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.onnx_files import WEIGHTS, write_onnx
 from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.recognition.onnx_reader import Reader
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -76,7 +78,8 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
     recognizer = Recognizer.load(run.path)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
-        ways: dict[str, Read] = {TORCH: lambda ink: best_of(recognizer, ink)}
+        in_torch = recognizer.in_float32()
+        ways: dict[str, Read] = {TORCH: lambda ink: best_of(in_torch, ink)}
         megabytes = {TORCH: run.weights.stat().st_size / 1e6}
         for weights in WEIGHTS:
             folder = Path(scratch) / weights
@@ -86,7 +89,7 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
         texts, seconds = {way: dict[str, str]() for way in ways}, dict.fromkeys(ways, 0.0)
         for read in ways.values():  # the first reading is slower
             read(samples[0].image)
-        for sample in samples:
+        for sample in track(samples, f"reading in {len(ways)} ways", console=err_console, transient=True):
             for way, read in ways.items():
                 began = time.process_time()
                 texts[way][sample.id] = read(sample.image)
@@ -142,9 +145,9 @@ def exact(texts: dict[str, str], truth: GroundTruth) -> set[str]:
 PAGE = """# Exported networks
 
 Written by `hmerbench export --compare` from [exported.csv](exported.csv): the same fixed sample of CROHME's test images
-of {years}, read in PyTorch and through ONNX by [reader.py](../benchmarks/recognition/onnx_reader.py) with
-weights stored in three types, on one thread of a processor ({cpu}). Points: what is won or lost against ONNX with
-float32, by pairs, with a 95 % interval.
+of {years}, read in PyTorch in float32 and through ONNX by [reader.py](../benchmarks/recognition/onnx_reader.py)
+with weights stored in three types, on one thread of a processor ({cpu}). Points: what is won or lost against ONNX
+with float32, by pairs, with a 95 % interval.
 
 {table}
 """

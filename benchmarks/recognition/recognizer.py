@@ -182,6 +182,10 @@ class Recognizer:
             raise UserError(f"{file}: there is no config.yaml beside it, {fix}")
         return cls(load_weights(file, run.settings.model), run.settings)
 
+    def in_float32(self) -> "Recognizer":
+        """The same network, read without bf16 where the processor has it: as an exported one computes."""
+        return Recognizer(self.model, self.config.changed({"search": {"bf16": False}}))
+
     @overload
     def __call__(self, images: Sequence[Given]) -> list[Recognition]: ...
     @overload

@@ -10,7 +10,7 @@ import pytest
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.export import compare
 from hmerbench.benchmarks.export.compare import bench_export, sample_of, stored
-from tests.helpers.paths import MEDIUM
+from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.tiny import tiny_archive
 
 
@@ -49,7 +49,7 @@ def test_weights_are_compared_by_pairs(archive: Archive, tmp_path: Path, monkeyp
     def each(inks: list[np.ndarray]) -> list[SimpleNamespace]:
         return [SimpleNamespace(latex=latex[ink.tobytes()]) for ink in inks]
 
-    loaded = SimpleNamespace(model=None, config=None, each=each)
+    loaded = SimpleNamespace(model=None, config=None, in_float32=lambda: SimpleNamespace(each=each))
     monkeypatch.setattr(compare.Recognizer, "load", lambda path: loaded)
     monkeypatch.setattr(compare, "write_onnx", write)
     monkeypatch.setattr(compare, "Reader", reader)
@@ -63,3 +63,7 @@ def test_weights_are_compared_by_pairs(archive: Archive, tmp_path: Path, monkeyp
     again = bench_export(archive, [MEDIUM], tmp_path, 4)  # in place of the earlier rows
     assert len(again) == len(stored(tmp_path / "exported.csv")) == 4
     assert "| -25.0 (" in (tmp_path / "exported.md").read_text()
+
+
+def test_the_committed_page_tells_its_rows() -> None:
+    assert compare.page(stored(ROOT / "results/exported.csv")) == (ROOT / "results/exported.md").read_text()

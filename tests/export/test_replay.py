@@ -12,7 +12,8 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import at_random
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.draw import replay as replaying
-from hmerbench.benchmarks.export.draw.replay import Replayed, as_csv, replay, stored
+from hmerbench.benchmarks.export.draw.replay import Replayed, as_csv, page_of, replay, stored
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive
 
 COUNT = 4
@@ -76,3 +77,11 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / "replayed.csv").write_text(as_csv(rows).replace("1.5", "soon"))
     with pytest.raises(UserError, match=r"replayed\.csv: damaged"):
         stored(tmp_path / "replayed.csv")
+
+
+def test_the_committed_page_tells_its_rows() -> None:
+    text, rows = (ROOT / "results/replayed.md").read_text(), stored(ROOT / "results/replayed.csv")
+    made = page_of(rows, "comer-fusion, medium, seed 7 (1.3 M parameters)", 0).splitlines()
+    told = [line for line in made if line.startswith(("Written by", "| the page", "| read", "| until", "They differ"))]
+    assert len(told) >= 7 and set(told) <= {*text.splitlines()}
+    assert len(rows) == len({row.id for row in rows}) == 200 and len({row.made for row in rows}) == 1

@@ -133,8 +133,10 @@ def replayed(
 ) -> Iterator[Replayed]:
     """Every drawing on the page, and what the command line reads of it."""
 
+    reader = recognizer.in_float32()  # as the page computes
+
     def read(ink: np.ndarray) -> str:
-        [found] = recognizer.each([ink])
+        [found] = reader.each([ink])
         return "" if isinstance(found, UserError) else found.latex
 
     page.evaluate(RECORD)
@@ -199,8 +201,8 @@ PAGE = """# The page to draw on, tried with the pen strokes of CROHME {year}
 
 Written by `hmerbench draw --replay` from [replayed.csv](replayed.csv): {n} drawings, a fixed sample, were drawn on the
 page in a headless Chromium. The page reads with {network}, weights as float16, in WebAssembly
-on one thread; the command line with the same network in PyTorch, on the drawing that the page made. Rates are ExpRate
-with a 95 % interval.
+on one thread; the command line with the same network in PyTorch, in float32 as the page, on the drawing that the page
+made. Rates are ExpRate with a 95 % interval.
 
 | | |
 |---|---|
