@@ -38,9 +38,7 @@ YEAR, SEED = known_crohme().tests[-1], 7  # whose pen strokes; of the sample
 MARGIN = 30  # px around a drawing on the page
 SECONDS = 120.0  # that the page may take for anything
 READERS = ("page", "command", "image")
-# every reading is kept, and there is none before the drawing is complete
-RECORD = """readings = []; readSoon = () => {};
-{ const plain = show; show = (found) => { if (found) readings.push(found); plain(found); }; }"""
+RECORD = "readings = []; { const plain = show; show = (found) => { if (found) readings.push(found); plain(found); }; }"
 READINGS = "n => readings.filter(({ id }) => id === n).map(({ final, seconds }) => [final, seconds])"
 # all moves of a stroke as one event, as a browser that is busy hands them over: a message each took most of the time
 MOVE = """points => {
@@ -143,7 +141,7 @@ def replayed(
     for id_, strokes in drawings.items():
         page.keyboard.press("Delete")
         draw(page, strokes)
-        number = page.evaluate("readNow(), number")  # what the page does when the pen rests
+        number = page.evaluate("clearTimeout(timer), readNow(), number")  # what the page does when the pen rests
         image, command = read(images[id_]), read(ink_of(page))  # while the page reads
         until(page, lambda n=number: any(final for final, _ in page.evaluate(READINGS, n)))
         seconds = [each for _, each in page.evaluate(READINGS, number)]
