@@ -140,21 +140,21 @@ class Step(NamedTuple):
 
 @dataclass
 class Cache:
-    """What M hypotheses of each image have read so far."""
+    """What M hypotheses of each image have read so far; the images are the groups of a search."""
 
     memory: Memory
     state_bMn: Tensor
     past_bMhw: Tensor  # the sum of all attention
 
-    def reorder(self, parents_bM: Tensor) -> None:
+    def reorder(self, parents_GM: Tensor) -> None:
         """Let hypothesis m of each image continue what was hypothesis parents[m]."""
-        image_b1 = torch.arange(len(parents_bM), device=parents_bM.device)[:, None]
-        self.state_bMn, self.past_bMhw = self.state_bMn[image_b1, parents_bM], self.past_bMhw[image_b1, parents_bM]
+        image_G1 = torch.arange(len(parents_GM), device=parents_GM.device)[:, None]
+        self.state_bMn, self.past_bMhw = self.state_bMn[image_G1, parents_GM], self.past_bMhw[image_G1, parents_GM]
 
-    def compact(self, live_b: Tensor) -> None:
+    def compact(self, live_G: Tensor) -> None:
         """Keep only the images with the given indices."""
-        self.memory = self.memory.select(live_b)
-        self.state_bMn, self.past_bMhw = self.state_bMn[live_b], self.past_bMhw[live_b]
+        self.memory = self.memory.select(live_G)
+        self.state_bMn, self.past_bMhw = self.state_bMn[live_G], self.past_bMhw[live_G]
 
 
 class ConditionalGRU(nn.Module):
