@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hmerbench.benchmarks.validation import validate
 from hmerbench.benchmarks.yaml_files import merge, nested, to_yaml
-from hmerbench.evaluation.datasets import crohme
+from hmerbench.evaluation.datasets import crohme, sizes_of
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import MAX_STEPS, AnySettings, of_its_network
 from hmerbench.models.vocab import Vocabulary
@@ -31,9 +31,7 @@ FILLED_IN = {  # by the run
     *("search.language.digest", "search.together.digests", "start.weights", "start.digest"),
     *("text.name", "text.digest"),  # of a language model
 }
-# Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
-AUTHORS_MAX_PIXELS = 320_000
-AUTHORS_MAX_TOKENS = 200
+AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS = sizes_of().max_area, sizes_of().max_tokens
 NEED_INK = ("sub_expressions", "exchanged", "substitution")  # the keys of `data` for which pen strokes are needed
 Name = Annotated[str, Field(pattern=r"^([\w+][\w+., =-]*)?$")]  # becomes part of file names, tables and figures
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height

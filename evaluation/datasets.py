@@ -36,6 +36,13 @@ class Split(_Strict):
     note: str = ""
 
 
+class Sizes(_Strict):
+    """The largest image, in pixels, and the longest caption that a set's authors train on and read."""
+
+    max_area: int = Field(gt=0)
+    max_tokens: int = Field(gt=0)
+
+
 class Dataset(_Strict):
     """A published set."""
 
@@ -49,6 +56,7 @@ class Dataset(_Strict):
     cite: Line
     splits: dict[str, Split]
     vocabulary: int = Field(gt=0)  # symbols, special ones aside
+    sizes: Sizes | None = None  # None where its authors tell none: CROHME's are taken
     symlg: bool = False  # whether the ground truth comes with it
     git_blob: str = ""  # of the file at `url`
     strokes: AnyHttpUrl | None = None
@@ -100,6 +108,13 @@ def _read(path: Path) -> Dataset:
 def crohme() -> Dataset:
     """CROHME, of which the tables under results/ are."""
     return datasets()["crohme"]
+
+
+def sizes_of(known: Dataset | None = None) -> Sizes:
+    """The sizes of a set, or CROHME's. Raises InputError if its file has none, either."""
+    if (sizes := (known and known.sizes) or crohme().sizes) is None:
+        raise InputError(f"{FOLDER / 'crohme.yaml'}: sizes: lacks max_area and max_tokens, which settings begin with")
+    return sizes
 
 
 def symlg_published(split: str, captions_md5: str) -> bool:

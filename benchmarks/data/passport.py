@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS, Data
+from hmerbench.benchmarks.config import Data
 from hmerbench.benchmarks.data.archive import Archive, named
 from hmerbench.benchmarks.data.likeness import fingerprint, near, pixels
 from hmerbench.benchmarks.data.samples import Sample
@@ -20,7 +20,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.evaluation import InputError, lines
-from hmerbench.evaluation.datasets import TRAIN
+from hmerbench.evaluation.datasets import TRAIN, Sizes, sizes_of
 from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.scoring.lengths import BUCKETS, bucket, nesting
 from hmerbench.evaluation.scoring.limits import COMMANDS, OPERATORS
@@ -79,8 +79,7 @@ def _measure(archive: Archive, split: str, samples: Sequence[Sample]) -> dict[st
     heights, widths = np.array([sample.image.shape for sample in samples]).T
     ink = sum(int(np.count_nonzero(sample.image)) for sample in samples)
     size = int((heights * widths).sum())
-    areas = ((s.id, *s.image.shape[:2], len(s.tokens)) for s in samples)
-    skipped = {id_: reason for id_, height, width, tokens in areas if (reason := skip_reason(height, width, tokens))}
+    reasons = {s.id: skip_reason(s, sizes_of(known)) for s in samples}
     lengths = Counter(bucket(len(tokens)) for tokens in captions.values())
     depths = Counter(map(nesting, captions.values()))
     has_truth = archive.has_ground_truth(split)
@@ -102,7 +101,7 @@ def _measure(archive: Archive, split: str, samples: Sequence[Sample]) -> dict[st
         "published_writers": known.splits[split].writers if known and archive.as_published(split) else None,
         "with_ground_truth": has_truth,
         "symlg": _compare_truth(archive, split) if has_truth else None,
-        "skipped": skipped,
+        "skipped": {id_: reason for id_, reason in reasons.items() if reason},
     }
 
 
@@ -194,11 +193,11 @@ def _compare(
     }
 
 
-def skip_reason(height: int, width: int, tokens: int) -> str | None:
-    """Why the authors' loader skips an expression; None if it does not."""
-    reasons = []
-    if height * width > AUTHORS_MAX_PIXELS:
-        reasons.append(f"{width} x {height} = {height * width:,} pixels (more than {AUTHORS_MAX_PIXELS:,})")
-    if tokens > AUTHORS_MAX_TOKENS:
-        reasons.append(f"{tokens} tokens (more than {AUTHORS_MAX_TOKENS})")
+def skip_reason(sample: Sample, sizes: Sizes) -> str | None:
+    """Why the loader of a set's authors skips an expression; None if it does not."""
+    (height, width), tokens, reasons = sample.image.shape, len(sample.tokens), []
+    if height * width > sizes.max_area:
+        reasons.append(f"{width} x {height} = {height * width:,} pixels (more than {sizes.max_area:,})")
+    if tokens > sizes.max_tokens:
+        reasons.append(f"{tokens} tokens (more than {sizes.max_tokens})")
     return " and ".join(reasons) or None

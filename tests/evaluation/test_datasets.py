@@ -3,15 +3,20 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+from hmerbench.benchmarks.config import Data
+from hmerbench.benchmarks.data.passport import skip_reason
+from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.evaluation import InputError, datasets
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 from tests.helpers.paths import ROOT
 
 CODE = [path for folder in ("benchmarks", "evaluation", "models") for path in (ROOT / folder).rglob("*.py")]
 FACTS = {*datasets.crohme().tests, *(str(split.n) for split in datasets.crohme().splits.values() if split.n > 2000)}
+FACTS |= {str(datasets.sizes_of().max_area)}
 CLASSES = datasets.crohme().vocabulary, datasets.crohme().vocabulary + len(SPECIAL)
 
 
@@ -30,7 +35,7 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) ->
     keys = yaml.safe_load((datasets.FOLDER / "crohme.yaml").read_text()) | changes
     (folder / "crohme.yaml").write_text(yaml.safe_dump({k: v for k, v in keys.items() if v is not None}))
     monkeypatch.setattr(datasets, "FOLDER", folder)
-    monkeypatch.setattr(datasets, "datasets", datasets.datasets.__wrapped__)
+    monkeypatch.setattr(datasets, "datasets", getattr(datasets.datasets, "__wrapped__", datasets.datasets))
 
 
 def test_a_test_set_more_is_a_few_lines_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,11 +47,28 @@ def test_a_test_set_more_is_a_few_lines_of_its_file(tmp_path: Path, monkeypatch:
     assert datasets.symlg_published("2031", "ab" * 16) and not datasets.symlg_published("2031", "cd" * 16)
 
 
+def test_sizes_are_the_sets_own_or_crohmes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings begin with CROHME's."""
+    assert (Data().max_area, Data().max_tokens) == tuple(datasets.sizes_of().model_dump().values())
+    assert datasets.sizes_of(datasets.datasets()["mne"]) == datasets.sizes_of()
+    written(tmp_path, monkeypatch, sizes={"max_area": 5000, "max_tokens": 3})
+    large, small = (
+        Sample("a", ("x",) * tokens, np.zeros((50, width), np.uint8)) for width, tokens in ((101, 4), (100, 3))
+    )
+    reason = "101 x 50 = 5,050 pixels (more than 5,000) and 4 tokens (more than 3)"
+    assert skip_reason(large, datasets.sizes_of(datasets.crohme())) == reason
+    assert skip_reason(small, datasets.sizes_of()) is None
+    written(tmp_path, monkeypatch, sizes=None)
+    with pytest.raises(InputError, match=r"crohme\.yaml: sizes: lacks max_area and max_tokens"):
+        datasets.sizes_of()
+
+
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
         ({"primary": "1999"}, "lacks 1999, which digests or primary name"),
         ({"license": None}, "license: Field required"),
+        ({"sizes": {"max_area": 5000}}, "sizes.max_tokens: Field required"),
         ({"colour": "red"}, "colour: Extra inputs are not permitted"),
         ({"splits": {"test": {"n": 0, "captions": "ab" * 16}}}, "splits.test.n: Input should be greater than 0"),
         ({"splits": {"test": {"n": 1, "captions": "xy"}}}, "splits.test.captions: String should match"),
