@@ -26,7 +26,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme nested train predict score reproduce track tables report compare regress doctor ls bench
-import-data recognize attention remove errors editions lgeval scoreboard"""
+import-data recognize attention remove from-ink errors editions lgeval scoreboard"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -105,6 +105,9 @@ def limitations() -> list[str]:
     difference, low, high = (float(bf16[name]) for name in ("difference", "low", "high"))
     cross = next(row for row in table("table1.csv") if (row["model"], row["preset"]) == ("CoMER (Cross)", "medium"))
     processors = {seed: run("comer-fusion", "small", seed).hardware for seed in (7, 8, 9, 10)}
+    inks = {row["set"]: row for row in table("ink.csv")}
+    ours = ", ".join(f"{int(inks[year]['equal']):,} of {int(inks[year]['n']):,}" for year in YEARS)
+    drawn = {key: sum(int(inks[year][key]) for year in YEARS) for key in ("images", "drawn", "published")}
     assert "Xeon" in processors[7] and all("EPYC" in processors[seed] for seed in (8, 9, 10))
     assert "EPYC" in run("bttr", "small").hardware
     return [
@@ -116,6 +119,8 @@ def limitations() -> list[str]:
         f"In 2014, {len(through)} ids of one source",
         f"with and without these {65 + 42 + 42} images | {lead():.1f} and 2.3 points",
         f"{right[0]} ({percent:.2f} %), {right[1]}, {right[2]}",
+        f"right of {drawn['images']} bitmaps drawn so, and as published | "
+        f"[{ours}; {drawn['drawn']}, {drawn['published']}]",
         f"changes by −{-difference:.2f} points (−{-low:.2f} to {high:+.2f})",
         f"({fusion['2016'].exact + 1} right instead of {fusion['2016'].exact})",
         f"({fusion['2019'].exact} both times)",

@@ -143,3 +143,19 @@ def calibrate(
     rows = calibrate(results, open_archive(crohme) if crohme else None, heldout, check or [], sample)
     write_atomically(results / "confidence.md", page(rows))
     print(results / "confidence.md")
+
+
+@app.command("from-ink", rich_help_panel=PANEL)
+def from_ink(
+    crohme: Annotated[Path, typer.Option(help="CoMER's data.zip, with InkML in inkml/SPLIT.zip beside it")],
+    weights: Annotated[Path, typer.Option(help="run that reads the images")] = (
+        RESULTS / "reproduced/comer-fusion/medium-seed7"
+    ),
+    sample: Annotated[int, typer.Option(help="images of every test set to read", min=0)] = 100,
+    results: Results = RESULTS,
+) -> None:
+    """Import CROHME from its pen strokes, compare it with the published set; write results/ink.*."""
+    from hmerbench.benchmarks.performance.ink_import import from_ink
+
+    for path in from_ink(crohme, weights, sample, results):
+        print(path)

@@ -1,0 +1,110 @@
+"""CROHME imported from its pen strokes, beside the set as published: captions, and what weights read of the images.
+
+Nothing is tuned to what comes out here: the scale of the drawings was found on training images, and the rules for
+captions are those for anybody's LaTeX. Of captions, ids alone are written: the set may not be passed on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.importing.splits import Choice
+from hmerbench.benchmarks.data.importing.write import import_data
+from hmerbench.benchmarks.data.samples import at_random
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.performance.calibration import read
+from hmerbench.benchmarks.printing import console
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.report.documents import from_template
+from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.evaluation import csv_text
+from hmerbench.evaluation.datasets import TRAIN
+from hmerbench.evaluation.scoring.stats import mcnemar
+
+SEED = 7  # of the sample
+READ = ("images", "published", "drawn", "only_published", "only_drawn")  # counts of images that were read
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The captions of a split that was imported: how many are the published ones, which are not, by id, and which
+    expressions were left out, by reason."""
+
+    split: str
+    n: int
+    differ: Mapping[str, tuple[str, str]]  # id -> as published, as imported
+    left_out: Mapping[str, Sequence[str]]
+
+    @property
+    def equal(self) -> int:
+        """How many captions are the published ones."""
+        return self.n - len(self.differ) - sum(map(len, self.left_out.values()))
+
+    def row(self) -> Row:
+        """What a table says of it."""
+        left_out = sum(map(len, self.left_out.values()))
+        return {"set": self.split, "n": self.n, "equal": self.equal, "differ": len(self.differ), "left_out": left_out}
+
+
+def compared(archive: Archive, imported: Archive, listing: Path, split: str) -> Compared:
+    """A split that was imported beside the published one; `listing` is what `import-data` wrote of it."""
+    published, found = archive.captions(split), imported.captions(split)
+    differ = {id_: (" ".join(published[id_]), " ".join(found[id_])) for id_ in published if id_ in found}
+    reasons = {Path(row["left_out"]).stem: row["reason"] for row in read_plain(listing) if "left_out" in row}
+    left_out: dict[str, list[str]] = {}
+    for id_ in published:
+        if id_ not in found:
+            left_out.setdefault(reasons.get(id_, "no InkML"), []).append(id_)
+    return Compared(split, len(published), {id_: two for id_, two in differ.items() if two[0] != two[1]}, left_out)
+
+
+def both_read(recognizer: Recognizer, archive: Archive, imported: Archive, split: str, sample: int) -> Row:
+    """How many of a fixed sample of images are read right as published and as drawn here, and how many only once."""
+    ids = at_random(archive.captions(split).keys() & imported.captions(split).keys(), sample, SEED)
+    truth, right = archive.truth_of(split, ids), list[set[str]]()
+    for source in (archive, imported):
+        images = {id_: source.image(split, id_) for id_ in ids}
+        rows = read(recognizer, recognizer.name, split, images, truth)
+        right.append({row["id"] for row in rows if row["right"]})
+    published, drawn = right
+    counts = len(ids), len(published), len(drawn), len(published - drawn), len(drawn - published)
+    return dict(zip(READ, counts, strict=True))
+
+
+def from_ink(crohme: Path, weights: Path, sample: int, results: Path) -> list[Path]:
+    """Import every split of CROHME whose InkML is beside the archive, compare, and write results/ink.csv and ink.md.
+
+    Raises UserError for an archive that is not CROHME, and without InkML.
+    """
+    archive = open_archive(crohme)
+    inks = {split: crohme.parent / f"inkml/{split}.zip" for split in archive.splits}
+    if archive.name != "crohme":
+        raise UserError(f"{crohme}: not CROHME as published; give CoMER's data.zip")
+    if lacking := [str(path) for path in inks.values() if not path.is_file()]:
+        raise UserError(f"{', '.join(lacking)}: no such file; put zips of CROHME's InkML there, one a split")
+    recognizer, rows, splits = Recognizer.load(weights), list[Row](), list[Compared]()
+    with TemporaryDirectory() as folder:
+        for split, ink in inks.items():
+            target = Path(folder) / f"{split}.zip"
+            import_data(ink, target, Choice(split), "add")
+            imported = open_archive(target, trains=False)
+            splits.append(found := compared(archive, imported, target.with_suffix(".import.jsonl"), split))
+            for id_, (published, drawn) in found.differ.items():
+                console.print(f"{split}/{id_}\n  published: {published}\n  imported:  {drawn}", markup=False)
+            tests = split != TRAIN and sample
+            rows.append(found.row() | (both_read(recognizer, archive, imported, split, sample) if tests else {}))
+    write_atomically(results / "ink.csv", csv_text([*rows[-1]], rows))
+    write_atomically(results / "ink.md", page(rows, splits, recognizer.name))
+    return [results / "ink.csv", results / "ink.md"]
+
+
+def page(rows: Sequence[Row], splits: Sequence[Compared], network: str) -> str:
+    """The document: a row for each set and one for all images that were read, and the ids of what differs."""
+    total = {key: sum(row.get(key, 0) for row in rows) for key in READ}
+    p = mcnemar(total["only_drawn"], total["only_published"])
+    return from_template("ink.md", rows=rows, splits=splits, network=network, seed=SEED, total=total, p=p)
