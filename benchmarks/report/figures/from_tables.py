@@ -219,13 +219,13 @@ def _panels(table: Path, draw: Draw, x: str, y: str) -> tuple[Figure, list[Axes]
     networks = on_test_images(table)
     if not networks:
         raise UserError(f"{table}: has no rows of test images; `hmerbench calibrate --check RUN` reads some")
-    figure = Figure(figsize=(WIDTH, 2.4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
     axes = list(figure.subplots(1, len(networks), sharey=True, squeeze=False)[0])
     for axis, (network, ways) in zip(axes, networks.items(), strict=True):
         for way, (shares, right) in ways.items():
             draw(axis, way, shares, right)
-        axis.set_title(f"{network} (n={len(right)})")
-        axis.set_xlabel(x)
+        axis.set_title(network.replace("/", "\n") + f" (n={len(right)})")
     axes[0].set_ylabel(y)
-    axes[0].legend()
+    figure.supxlabel(x, size=axes[0].yaxis.label.get_size())  # once for all panels, as the legend
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left")
     return figure, axes
