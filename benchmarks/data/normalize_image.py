@@ -9,7 +9,7 @@ import errno
 import io
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,9 +129,10 @@ def pixels_to_decode(source: Path | bytes) -> int:
 
 
 def mime_type(content: bytes) -> str:
-    """The format of a picture that `decoded` reads, told by its content, as a MIME type."""
-    with _opened(content) as picture:
+    """The format of a picture that `decoded` reads, as a MIME type told by its content; of others that of any bytes."""
+    with suppress(Exception), _opened(content) as picture:
         return Image.MIME.get(picture.format or "") or f"image/{picture.format}".lower()
+    return "application/octet-stream"
 
 
 def _read_heic() -> None:

@@ -18,6 +18,7 @@ from hmerbench.benchmarks.data import store
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.describe import describe
 from hmerbench.benchmarks.data.passport import passport, skip_reason
+from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import datasets, symlg
 from hmerbench.evaluation.lgeval import label_graph
@@ -422,9 +423,12 @@ def test_a_test_set_that_cannot_be_scored_is_refused_at_once(tmp_path, entries, 
 
 
 def test_limits_are_the_authors():
-    assert skip_reason(320, 1000, 200) is None
-    assert "pixels" in str(skip_reason(321, 1000, 200))
-    assert "201 tokens" in str(skip_reason(1, 1, 201))
+    def reason(height: int, width: int, tokens: int) -> str:
+        return str(skip_reason(Sample("a", ("x",) * tokens, np.zeros((height, width), np.uint8)), datasets.sizes_of()))
+
+    assert reason(320, 1000, 200) == "None"
+    assert "pixels" in reason(321, 1000, 200)
+    assert "201 tokens" in reason(1, 1, 201)
 
 
 def test_what_crohmes_sets_share_with_each_other_and_themselves(crohme: Path) -> None:
