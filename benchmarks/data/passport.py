@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from hmerbench.benchmarks.config import Data
-from hmerbench.benchmarks.data.archive import Archive, named
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.layout import named
 from hmerbench.benchmarks.data.likeness import fingerprint, near, pixels
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.data.seen import Caption, seen

@@ -12,8 +12,9 @@ import torch
 from rich.progress import track
 
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.archive import Archive, named, open_archive
+from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
+from hmerbench.benchmarks.data.layout import named
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.environment import best_device, in_bf16
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
-from hmerbench.benchmarks.data.archive import Archive, named, open_archive
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.layout import named
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.benchmarks.config import NEED_INK, SCHEMA, Config
-from hmerbench.benchmarks.data.archive import Archive, named
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.layout import named
 from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError

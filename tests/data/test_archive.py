@@ -417,7 +417,7 @@ def test_unknown_split_is_named(tmp_path, entries):
 
 
 def test_a_test_set_that_cannot_be_scored_is_refused_at_once(tmp_path, entries, monkeypatch):
-    monkeypatch.setattr("hmerbench.benchmarks.data.archive.MAX_FILES", 0)
+    monkeypatch.setattr("hmerbench.benchmarks.data.layout.MAX_FILES", 0)
     message = refusal(pack(tmp_path / "a.zip", entries))
     assert "data/2014/caption.txt has 1 expressions, more than 0; divide the test set" in message
 

@@ -17,11 +17,12 @@ from typing import IO
 import cv2
 import numpy as np
 
-from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER, WRITERS, named
+from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.readers import reader_of
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Row, Source
 from hmerbench.benchmarks.data.importing.splits import Choice, chosen
+from hmerbench.benchmarks.data.layout import WRITERS, named
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, show
