@@ -52,7 +52,7 @@ def environment(device: torch.device) -> dict[str, Any]:
             versions[name] = metadata.version(name)
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "device": device_name(device),
         "gpu": device.type == "cuda",
         "threads": torch.get_num_threads(),
         "bf16_unit": bf16_unit(device.type),
@@ -66,6 +66,11 @@ def environment(device: torch.device) -> dict[str, Any]:
 def cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def device_name(device: torch.device) -> str:
+    """What is sold under a name: of a GPU, or of the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
 
 
 def processor() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.progress import track
@@ -16,10 +17,11 @@ from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.layout import named
 from hmerbench.benchmarks.data.samples import Sample, evenly
-from hmerbench.benchmarks.environment import best_device, in_bf16
+from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, revision
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.execution import readers
 from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.recognition.kept import Kept, forget
 from hmerbench.benchmarks.recognition.rescoring import Lines, rescored
 from hmerbench.benchmarks.recognition.together import others
 from hmerbench.benchmarks.resolve import check_folder
@@ -40,7 +42,7 @@ Predictions = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (best
 
 
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
-    """Write predictions/<split>.tsv (id, tokens) and <split>.jsonl (n-best, scores).
+    """Write predictions/<split>.tsv (id, tokens) and <split>.jsonl (n-best, scores). Stopped, it goes on where it was.
 
     Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights, and
     for a folder with a run of other settings.
@@ -63,18 +65,23 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             err_console.print(f"{split}: words that these weights lack, so their captions count as wrong: {words}")
     # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
     parts = readers(device)
+    made_by = {"weights": weights, "settings": config.digest, "data": archive.digest, "revision": revision()}
+    made_by |= {"device": device_name(device), "bf16": in_bf16(config.search.bf16, device)}
     at_once = parts > 1 and config.training.batching.order == "shape"
     for group in [splits] if at_once and splits else [[split] for split in splits]:
         if at_once:
             with get_context("spawn").Pool(parts) as pool:  # CUDA does not survive a fork
-                read = pool.starmap(_read_part, [(run.path, archive.path, group, part, parts) for part in range(parts)])
+                shares = [(run.path, archive.path, group, made_by, part, parts) for part in range(parts)]
+                read = pool.starmap(_read_part, shares)
             found = {name: prediction for predictions in read for name, prediction in predictions.items()}
         else:
-            found = recognize(model, config, named_samples(archive, group, config), device, ", ".join(group))
+            kept = Kept(run.path, made_by | {"sets": group})
+            found = recognize(model, config, named_samples(archive, group, config), device, ", ".join(group), kept=kept)
         for split in group:
             own = {name.partition("/")[2]: found[name] for name in found if name.partition("/")[0] == split}
             write_predictions(run, split, own, model.vocabulary)
             run.record_source(f"predictions/{split}.tsv", weights)
+        forget(run.path)
 
 
 def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> list[Sample]:
@@ -86,7 +93,9 @@ def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> li
     ]
 
 
-def _read_part(folder: Path, archive: Path, splits: Sequence[str], part: int, parts: int) -> Predictions:
+def _read_part(
+    folder: Path, archive: Path, splits: Sequence[str], made_by: dict[str, Any], part: int, parts: int
+) -> Predictions:
     """In a process of its own: every `parts`-th batch of the test sets, as read by the run in `folder`."""
     configure_libraries()
     run, device = RunFolder(folder), best_device()
@@ -94,7 +103,8 @@ def _read_part(folder: Path, archive: Path, splits: Sequence[str], part: int, pa
     samples = named_samples(open_archive(archive), splits, run.settings)
     model = load_weights(run.weights, run.settings.model).to(device).eval()
     what = ", ".join(splits) if part == 0 else None
-    return recognize(model, run.settings, samples, device, what, slice(part, None, parts))
+    kept = Kept(folder, made_by | {"sets": splits, "part": part, "parts": parts})
+    return recognize(model, run.settings, samples, device, what, slice(part, None, parts), kept)
 
 
 def recognize(
@@ -104,11 +114,12 @@ def recognize(
     device: torch.device,
     what: str | None,
     part: slice = slice(None),
+    kept: Kept | None = None,
 ) -> Predictions:
-    """Search over `samples`, named `what` in progress, or over a part of their batches; ids in the order in which they
-    were recognized."""
+    """Search over `samples`, named `what` in progress, or over a part of their batches, but for what was `kept`; ids in
+    the order in which they were recognized."""
     decode = model.vocabulary.decode
-    nbest = Reader(model, config, device)(samples, what, part)
+    nbest = Reader(model, config, device)(samples, what, part, kept)
     return {id_: (tuple(decode(best[0].ids)) if best else (), best) for id_, best in nbest.items()}
 
 
@@ -140,9 +151,10 @@ class Reader:
 
     @torch.inference_mode()
     def __call__(
-        self, samples: list[Sample], what: str | None = None, part: slice = slice(None)
+        self, samples: list[Sample], what: str | None = None, part: slice = slice(None), kept: Kept | None = None
     ) -> dict[str, list[Hypothesis]]:
         """Hypotheses by id: the one to predict, then the others, best first; of a `part` of the batches, if not all.
+        Batches that are `kept` are not read again, and others are added to them.
 
         Progress is shown if it has a name, `what`. In order `shape`, where an image's hypotheses do not depend on the
         rest of its batch, a GPU reads more at once. Raises UserError if a score is not a number.
@@ -153,17 +165,23 @@ class Reader:
         batches = evaluation_batches(samples, config, size, config.search.scales, pixels)[part]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             for batch in _with_progress(batches, what) if what else batches:
-                nbest = _search(self.read, batch, config.search.options, self.device)
-                for id_, hypotheses in zip(batch.ids, nbest, strict=True):
-                    if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
-                        raise UserError(
-                            f"{id_}: the network overflows on this image, so its weights are unusable; give or train "
-                            "others"
-                        )
-                    if self.lines:
-                        hypotheses = rescored(hypotheses, self.lines, config.search, self.vocabulary)
-                    result[id_] = ranked(hypotheses, config, self.vocabulary)
+                nbest = kept.batches.get(tuple(batch.ids)) if kept else None
+                if nbest is None:
+                    found = _search(self.read, batch, config.search.options, self.device)
+                    nbest = [self._ranked(*each) for each in zip(batch.ids, found, strict=True)]
+                    if kept:
+                        kept.add(batch.ids, nbest)
+                result |= zip(batch.ids, nbest, strict=True)
         return result
+
+    def _ranked(self, id_: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
+            raise UserError(
+                f"{id_}: the network overflows on this image, so its weights are unusable; give or train others"
+            )
+        if self.lines:
+            hypotheses = rescored(hypotheses, self.lines, self.config.search, self.vocabulary)
+        return ranked(hypotheses, self.config, self.vocabulary)
 
 
 def _search(read: Searcher, batch: Batch, options: SearchOptions, device: torch.device) -> list[list[Hypothesis]]:

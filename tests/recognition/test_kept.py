@@ -1,0 +1,88 @@
+"""A search that is stopped goes on where it was, to the same predictions."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.recognition import predict as reading
+from hmerbench.benchmarks.recognition.kept import PREFIX, Kept
+from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.network import build
+from hmerbench.models.weights import pack_weights
+from tests.helpers.tiny import tiny_config
+
+STOPPED_AFTER = 2  # batches
+
+
+@pytest.fixture
+def run(archive: Path, tmp_path: Path) -> RunFolder:
+    run = RunFolder(tmp_path / "run", tiny_config(archive, {"search": {"batch_size": 2, "bf16": False}}))
+    run.write("best.safetensors", pack_weights(build(run.settings.model)))
+    return run
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The batches that were searched; after `STOPPED_AFTER`, the program is stopped if the list begins with a None."""
+    real, batches = reading._search, []
+
+    def search(read, batch, *arguments):
+        if len(batches) == STOPPED_AFTER + 1 and batches[0] is None:
+            raise KeyboardInterrupt
+        batches.append(tuple(batch.ids))
+        return real(read, batch, *arguments)
+
+    monkeypatch.setattr(reading, "_search", search)
+    return batches
+
+
+def written(run: RunFolder, archive: Archive) -> list[bytes]:
+    predict(run, archive, ["2014"])
+    return [(run.path / f"predictions/2014.{kind}").read_bytes() for kind in ("tsv", "jsonl")]
+
+
+def kept(run: RunFolder) -> list[Path]:
+    return list(run.path.glob(f"{PREFIX}*"))
+
+
+@pytest.mark.parametrize("damage", ["none", "cut", "damaged"])
+def test_stopped_and_resumed_is_equal(run: RunFolder, archive: Path, searched: list, damage: str) -> None:
+    data = open_archive(archive)
+    expected, batches = written(run, data), [*searched]
+    assert len(batches) > STOPPED_AFTER and not kept(run)
+    searched[:] = [None]
+    with pytest.raises(KeyboardInterrupt):
+        predict(run, data, ["2014"])
+    (file,) = kept(run)
+    lines = file.read_text().splitlines(keepends=True)
+    assert [tuple(json.loads(line)["ids"]) for line in lines] == batches[:STOPPED_AFTER]
+    left = STOPPED_AFTER if damage == "none" else 1
+    if damage != "none":
+        file.write_text(lines[0] + (lines[1][:-9] if damage == "cut" else lines[1].replace("score", "sc")))
+    searched.clear()
+    assert written(run, data) == expected
+    assert searched == batches[left:] and not kept(run)
+
+
+def test_what_other_weights_have_read_is_read_again(run: RunFolder, archive: Path, searched: list) -> None:
+    data = open_archive(archive)
+    searched[:] = [None]
+    with pytest.raises(KeyboardInterrupt):
+        predict(run, data, ["2014"])
+    count = len(searched) - 1
+    run.write("best.safetensors", pack_weights(build(run.settings.model)))
+    searched.clear()
+    written(run, data)
+    assert len(searched) > count and not kept(run)
+
+
+def test_numbers_are_kept_to_the_last_bit(tmp_path: Path) -> None:
+    found = [[Hypothesis((5, 7), -0.1 - 0.2, 1 / 3, 2e-308, "r2l", 3, 0.1)], []]
+    Kept(tmp_path, {}).add(["a", "b"], found)
+    assert Kept(tmp_path, {}).batches == {("a", "b"): found}
+    assert Kept(tmp_path, {}).batches["a", "b"][0][0].spread == 0.1
+    assert not Kept(tmp_path, {"weights": "others"}).batches
