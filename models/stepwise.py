@@ -1,11 +1,12 @@
-"""A network as two functions: `encode` an image once, then take one `step` per word for all hypotheses of a search.
+"""A network as two functions: `encode` an image once, then take a `step` for more words of its hypotheses.
 
 Both are modules of tensors alone, so that they can be exported; they are made of the modules that train. What a search
-carries along is in the arguments: `memory`, the same for all hypotheses of an image, and `state`, whose first dimension
-is the hypothesis, so that a search reorders it by indexing.
+carries along is in the arguments: `memory`, the same for all hypotheses of an image; `state`, whose first dimension is
+the hypothesis, so that a search selects them by indexing; and `cache`, of all words that were read, which stay where
+they are: hypotheses share the words that they have in common.
 
-Names carry shapes: H x W pixels, h x w feature cells, L = h * w, N hypotheses, T words of each, start included, J
-layers, A heads, E = D / A, D model width, C coverage channels, V classes.
+Names carry shapes: H x W pixels, h x w feature cells, L = h * w, X words that are read, P words before them, S = P + X,
+J layers, A heads, E = D / A, D model width, C coverage channels, V classes.
 """
 
 import typing
@@ -31,12 +32,14 @@ class Stepwise(nn.Module):
     """A network in evaluation mode that decodes word by word.
 
     `encode(image_11HW, size_2)` gives the memory and what of the first state is not zeros; `size_2` is the image's
-    height and width within its padding. `step(words_NT, *memory, *state)` gives log-probabilities [N, V] of the next
-    word, where the network looked [N, h, w], and the state after it.
+    height and width within its padding. `step(words_X, *before, *memory, *state)` gives log-probabilities [X, V] of the
+    word after each, where the network looked [X, h, w], the states after them and the cache with them.
     """
 
     memory: tuple[str, ...]  # names of what `encode` returns
     state: dict[str, Shape | None]  # first state by name: zeros of a shape, or None where `encode` returns it, too
+    cache: dict[str, Shape]  # of all words, by name; 0 stands for their number
+    before: tuple[str, ...] = ("rows",)  # names of what tells words which are before them
     starts: dict[str, int]  # class that begins a hypothesis, by direction; it ends with the class in `ends`
     ends: dict[str, int]
     offset: int = 0  # of a word in the vocabulary and its class
@@ -49,8 +52,8 @@ class Stepwise(nn.Module):
         """Memory of one image, ink 1 on 0, and the first state."""
         raise NotImplementedError
 
-    def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        """Log-probabilities, attention and the next state."""
+    def step(self, words_X: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """Log-probabilities, attention, the next states and the cache."""
         raise NotImplementedError
 
 
@@ -69,10 +72,13 @@ def padding(image_11HW: Tensor, size_2: Tensor) -> Tensor:
 
 
 class StepwiseCoMER(Stepwise):
-    """CoMER, its baseline and BTTR. The state holds keys and values of all words, and the coverage of every layer but
-    the first."""
+    """CoMER, its baseline and BTTR. The state is the coverage of every layer but the first, the cache keys and values.
+
+    Words that are read together may be of one hypothesis: whole ones are read in one step.
+    """
 
     memory = ("keys", "values", "hidden")
+    before = ("rows", "places", "visible", "earlier")
 
     def __init__(self, network: CoMER) -> None:
         super().__init__(network)
@@ -80,9 +86,9 @@ class StepwiseCoMER(Stepwise):
         cast(network.decoder, torch.float32)
         settings = network.settings
         J, A = settings.num_decoder_layers, settings.nhead
-        self.state = {"cache": (J, 2, A, 0, settings.d_model // A)}
+        self.state, self.cache = {}, {f"cache{j}": (2, A, 0, settings.d_model // A) for j in range(J)}
         if (arm := network.decoder.model.arm) is not None:
-            self.state["coverage"] = (J - 1, arm.conv.in_channels, "h", "w")
+            self.state = {f"coverage{j}": (arm.conv.in_channels, "h", "w") for j in range(1, J)}
         begin = {"l2r": SOS, "r2l": EOS}
         self.starts = {direction: begin[direction] for direction in settings.directions if direction in begin}
         self.ends = {direction: SOS + EOS - start for direction, start in self.starts.items()}
@@ -94,49 +100,58 @@ class StepwiseCoMER(Stepwise):
         keys_JALE, values_JALE = (torch.cat(parts) for parts in zip(*memory, strict=True))
         return keys_JALE, values_JALE, lowest(mask_1hw[0])
 
-    def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        """One more word [N, T - 1] of each hypothesis; their image is the only group."""
-        cache, trace = _Words(words_NT, *given), Trace()
-        logits_1NV = self.network.step(words_NT[None, :, -1], cache, trace)
-        looked_Nhw = trace[-1].attention[0].mean(0).unflatten(-1, cache.mask_1hw.shape[1:])
-        after = [torch.stack(parts, dim=1) for parts in (cache.words, cache.coverage) if parts]
-        return logits_1NV[0].log_softmax(-1), looked_Nhw, *after
+    def step(self, words_X: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """More words, all of one group. Given are, before the memory: which of N beginnings each word continues; of
+        each beginning, how many words it has, which of the cache it sees [N, P] and which of these words are part of
+        it [N, X], as 0 and 1."""
+        cache, trace = _Words(len(self.cache), words_X, *given), Trace()
+        logits_1XV = self.network.step(words_X[None], cache, trace)
+        looked_Xhw = trace[-1].attention[0].mean(0).unflatten(-1, cache.mask_1hw.shape[1:])
+        return logits_1XV[0].log_softmax(-1), looked_Xhw, *cache.coverage, *cache.words
 
 
 class _Words:
-    """What the words of N hypotheses find before them (`decoder.Cache`), and what the next ones will."""
+    """What words find before them (`decoder.Cache`), and what those after them will."""
 
     def __init__(
         self,
-        words_NT: Tensor,
+        layers: int,
+        words_X: Tensor,
+        rows_X: Tensor,
+        places_N: Tensor,
+        visible_NP: Tensor,
+        earlier_NX: Tensor,
         keys_JALE: Tensor,
         values_JALE: Tensor,
         hidden_hw: Tensor,
-        past_NJ2ASE: Tensor,
-        past_NJChw: Tensor | None = None,
+        *state: Tensor,
     ) -> None:
         self.memory = [*zip(keys_JALE.split(1), values_JALE.split(1), strict=True)]
         self.hidden_G11L, self.mask_1hw = hidden_hw.flatten(), (hidden_hw < 0)[None]
-        self.place = torch.full_like(words_NT[:, -1], words_NT.shape[1] - 1)
-        self.past_NJ2ASE, self.past_NJChw = past_NJ2ASE, past_NJChw
-        self.hidden_N11T = lowest(words_NT == PAD)[:, None, None]
+        self.rows_X, self.place = rows_X, places_N.index_select(0, rows_X)
+        self.earlier_NX, self.past_NChw, self.past_2APE = earlier_NX, state[:-layers], state[-layers:]
+        number_X = torch.arange(words_X.shape[0])
+        # a PAD inside a hypothesis is hidden from itself and from all later words, as in the authors' code
+        visible_XX = ((earlier_NX.index_select(0, rows_X) > 0) | (number_X[:, None] == number_X)) & (words_X != PAD)
+        self.hidden_XS = torch.cat((lowest(visible_NP.index_select(0, rows_X) == 0), lowest(~visible_XX)), dim=1)
         self.words, self.coverage = list[Tensor](), list[Tensor]()
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
-        """To the words of each hypothesis."""
-        x_N1D = x_GXD.transpose(0, 1)
-        new_N2A1E = torch.stack(attn.project_memory(x_N1D), dim=1)
-        self.words.append(torch.cat((self.past_NJ2ASE[:, j], new_N2A1E), dim=3))
-        key_NATE, value_NATE = self.words[-1].unbind(1)
-        weights_NA1T = attn.weigh(attn.energies(attn.project_query(x_N1D), key_NATE, self.hidden_N11T))
-        return attn.read(weights_NA1T, value_NATE).transpose(0, 1)
+        """To the words before each, and to itself."""
+        query_1X1AE, new_1X2AE = attn.project(x_GXD).split((1, 2), dim=2)
+        self.words.append(torch.cat((self.past_2APE[j], new_1X2AE[0].permute(1, 2, 0, 3)), dim=2))
+        key_1ASE, value_1ASE = self.words[-1].split(1)
+        query_1AXE = query_1X1AE[:, :, 0].transpose(1, 2) * query_1X1AE.shape[-1] ** -0.5
+        return attn.read(attn.weigh(attn.energies(query_1AXE, key_1ASE, self.hidden_XS)), value_1ASE)
 
     def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
-        """Coverage by the words of each hypothesis."""
-        assert self.past_NJChw is not None
-        covered_NChw = self.past_NJChw[:, j - 1]
-        self.coverage.append(covered_NChw + seen_GCXL[0].transpose(0, 1).unflatten(-1, self.mask_1hw.shape[1:]))
-        return arm(covered_NChw.flatten(2).transpose(0, 1)[None], self.mask_1hw)
+        """Coverage by the words before each."""
+        seen_XCL, past_NChw = seen_GCXL[0].transpose(0, 1), self.past_NChw[j - 1]
+        covered_NChw = past_NChw + (self.earlier_NX @ seen_XCL.flatten(1)).view_as(past_NChw)
+        seen_XChw = seen_XCL.unflatten(-1, self.mask_1hw.shape[1:])
+        self.coverage.append(covered_NChw.index_select(0, self.rows_X) + seen_XChw)
+        refinement_NAhw = arm.proj(torch.relu(arm.conv(covered_NChw)))  # folded; laid out as convolutions are exported
+        return refinement_NAhw.flatten(2).index_select(0, self.rows_X).transpose(0, 1)[None]
 
 
 class StepwiseDenseWAP(Stepwise):
@@ -147,7 +162,7 @@ class StepwiseDenseWAP(Stepwise):
     def __init__(self, network: DenseWAP) -> None:
         super().__init__(network)
         self.network = network
-        self.state = {"state": None, "coverage": ("h", "w")}
+        self.state, self.cache = {"state": None, "coverage": ("h", "w")}, {}
         self.starts, self.ends, self.offset = {"l2r": START}, {"l2r": END}, EOS
 
     def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
@@ -156,9 +171,10 @@ class StepwiseDenseWAP(Stepwise):
         memory, state_11n, _ = self.network.decoder.begin(features)
         return *memory, state_11n[0]
 
-    def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        """One more word [N, T - 1] of each hypothesis."""
-        *memory, state_Nn, past_Nhw = given
-        cache, trace = densewap.Cache(densewap.Memory(*memory), state_Nn[None], past_Nhw[None]), list[densewap.Step]()
-        logits_1NV = self.network.step(words_NT[None, :, -1], cache, trace)
-        return logits_1NV[0].log_softmax(-1), trace[0].attention_bMhw[0], cache.state_bMn[0], cache.past_bMhw[0]
+    def step(self, words_X: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """One more word of each hypothesis."""
+        rows_X, *memory, state_Nn, past_Nhw = given
+        state_Xn, past_Xhw = (x.index_select(0, rows_X) for x in (state_Nn, past_Nhw))
+        cache, trace = densewap.Cache(densewap.Memory(*memory), state_Xn[None], past_Xhw[None]), list[densewap.Step]()
+        logits_1XV = self.network.step(words_X[None], cache, trace)
+        return logits_1XV[0].log_softmax(-1), trace[0].attention_bMhw[0], cache.state_bMn[0], cache.past_bMhw[0]

@@ -94,6 +94,7 @@ def described(network: Stepwise, config: Config) -> dict[str, Any]:
         "stride": network.stride,
         "memory": network.memory,
         "state": network.state,
+        "cache": network.cache,
         "starts": network.starts,
         "ends": network.ends,
         "scale": config.data.scale,
@@ -115,7 +116,7 @@ def described(network: Stepwise, config: Config) -> dict[str, Any]:
 
 @torch.no_grad()
 def programs(network: Stepwise) -> tuple[Any, Any]:
-    """Encoder and step as ONNX models whose images, hypotheses and words may be of any number."""
+    """Encoder and step as ONNX models whose images may be of any size, and words of any number."""
     image_11HW, size_2 = torch.rand(1, 1, 64, 96), torch.tensor([60, 90])
     encoded, other = (network.encode(image, size_2) for image in (image_11HW, torch.rand(1, 1, 96, 160)))
     encoded = [each.contiguous() for each in encoded]  # how a view lies in memory cannot be exported
@@ -123,24 +124,32 @@ def programs(network: Stepwise) -> tuple[Any, Any]:
     names = [*network.memory, *(name for name, shape in network.state.items() if shape is None)]
     moves: Any = {"image": {2: DYNAMIC, 3: DYNAMIC}, "size": None}
     encoder = _exported(_Encode(network), (image_11HW, size_2), moves, ["image", "size"], names)
-    N, T, (h, w) = 3, 5, (-(-side // network.stride) for side in image_11HW.shape[2:])
-    sizes = {"h": h, "w": w, 0: T - 1}
-    moves = [  # what differs between images
+    N, X, P, (h, w) = 2, 3, 4, (-(-side // network.stride) for side in image_11HW.shape[2:])
+    given = [torch.randint(3, 9, (X,)), torch.arange(X) % N]
+    moves: Any = [{0: DYNAMIC}, {0: DYNAMIC}]  # what differs between images and steps
+    if network.cache:
+        given += [torch.full((N,), P), torch.ones(N, P), torch.zeros(N, X)]
+        moves += [{0: DYNAMIC}, {0: DYNAMIC, 1: DYNAMIC}, {0: DYNAMIC, 1: DYNAMIC}]
+    given += memory
+    moves += [
         {i: DYNAMIC for i, sides in enumerate(zip(x.shape, y.shape, strict=True)) if sides[0] != sides[1]}
         for x, y in zip(memory, other, strict=False)
     ]
-    state = list[Tensor]()
+    sizes: dict[int | str, int] = {"h": h, "w": w}
     for shape in network.state.values():
         known = first.pop(0).repeat_interleave(N, 0) if shape is None else None
-        state.append(torch.rand(N, *(int(sizes.get(side, side)) for side in shape or ())) if known is None else known)
+        given.append(torch.rand(N, *(int(sizes.get(side, side)) for side in shape or ())) if known is None else known)
         moves.append({0: DYNAMIC} | {i + 1: DYNAMIC for i, side in enumerate(shape or ()) if side in sizes})
-    words_NT = torch.randint(3, 9, (N, T))
+    for shape in network.cache.values():
+        given.append(torch.rand([int(side) or P for side in shape]))
+        moves.append({shape.index(0): DYNAMIC})
+    carried = [*network.state, *network.cache]
     step = _exported(
         _Step(network),
-        (words_NT, *memory, *state),
-        ({0: DYNAMIC, 1: DYNAMIC}, tuple(moves)),
-        ["words", *network.memory, *network.state],
-        ["logp", "looked", *(f"next_{name}" for name in network.state)],
+        (*given,),
+        (moves[0], tuple(moves[1:])),
+        ["words", *network.before, *network.memory, *carried],
+        ["logp", "looked", *(f"next_{name}" for name in carried)],
     )
     return encoder, step
 

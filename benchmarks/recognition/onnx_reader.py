@@ -9,7 +9,8 @@ high. On the command line, `python reader.py image.png` takes such a picture (an
 Hypotheses are found and ranked as the network's own search does it in PyTorch: the joint search of CoMER and BTTR, or
 DenseWAP's; at several sizes of the image, a word's log-probability is its mean over them.
 
-Names carry shapes: H x W pixels, h x w feature cells, N hypotheses, T their words with the start, M beams, V classes.
+Names carry shapes: H x W pixels, h x w feature cells, N hypotheses, T their words with the start, M beams, X words that
+are read at once, P words of the cache, V classes.
 """
 
 import json
@@ -23,9 +24,12 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-FORMAT = "hmerbench-onnx-1"
+FORMAT = "hmerbench-onnx-2"
 NEVER = -math.inf
 SPECIAL = ("<pad>", "<sos>", "<eos>")
+PAD = 0
+MOST_CELLS = 2**15  # words that are read at once, times feature cells
+SLOW = ["SkipLayerNormFusion"]  # takes several times as long as what it fuses
 LOW, HIGH, WIDE = 16, 256, 1024  # px: images are brought to 16..256 high and 16..1024 wide
 Array = np.ndarray
 Named = dict[str, Array]
@@ -62,7 +66,9 @@ class Reader:
             if self.model["format"] != FORMAT:
                 raise ValueError(f"format {self.model['format']}")
             self.encoder, self.step = (
-                onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), options, ["CPUExecutionProvider"])
+                onnxruntime.InferenceSession(
+                    str(folder / f"{name}.onnx"), options, ["CPUExecutionProvider"], disabled_optimizers=SLOW
+                )
                 for name in ("encoder", "step")
             )
         except Exception as error:  # onnxruntime has a class of its own for each fault
@@ -175,48 +181,72 @@ def linear_weights(old: int, new: int, step: float) -> Array:
 
 
 class Decoder:
-    """One image at every scale, and the state of N hypotheses, which all have T words."""
+    """One image at every scale, and N hypotheses, which all have T words."""
 
     def __init__(self, reader: Reader, images: Iterator[tuple[Array, tuple[int, int]]]) -> None:
         encoder: Any = reader.encoder
         self.step: Any = reader.step
-        self.model = reader.model
-        self.memory, self.first, self.state = (
-            list[dict[str, Array]](),
-            list[dict[str, Array]](),
-            list[dict[str, Array]](),
-        )
-        self.outputs = ["logp", *(f"next_{name}" for name in self.model["state"])]
+        self.model, self.cells = reader.model, 0
+        self.known = dict[tuple[int, ...], Array]()  # [K, V] at K scales, by the words before
+        self.memory, self.first, self.state = list[Named](), list[Named](), list[Named]()
+        self.inputs = [given.name for given in self.step.get_inputs()]
         encoded = [output.name for output in encoder.get_outputs()]
         for image, size in images:
             feeds = {"image": image[None, None].astype(np.float32) / 255, "size": np.array(size, np.int64)}
             values = dict(zip(encoded, encoder.run(None, feeds), strict=True))
             self.memory.append({name: values[name] for name in self.model["memory"]})
             h, w = (-(-side // self.model["stride"]) for side in image.shape)
+            self.cells = max(self.cells, h * w)
+            shapes = self.model["state"].items()
+            first = {name: values[name] if shape is None else zeros(shape, h, w) for name, shape in shapes}
             self.first.append(
-                {
-                    name: values[name] if shape is None else zeros(shape, h, w)
-                    for name, shape in self.model["state"].items()
-                }
+                first | {name: np.zeros(shape, np.float32) for name, shape in self.model["cache"].items()}
             )
 
     def begin(self, count: int) -> None:
         """Start `count` hypotheses."""
-        self.state = [{name: x.repeat(count, axis=0) for name, x in first.items()} for first in self.first]
+        self.places_N, self.visible_NP = np.zeros(count, np.int64), np.zeros((count, 0), np.float32)
+        self.state = [
+            {name: x if name in self.model["cache"] else x.repeat(count, axis=0) for name, x in first.items()}
+            for first in self.first
+        ]
 
-    def feed(self, words_NT: Array) -> Array:
-        """Log-probabilities [N, V] of the next word, given all words, of which the last is new."""
-        self.each = list[Array]()  # the same at every size
+    def read(self, words_X: Array, rows_X: Array, earlier_NX: Array) -> Array:
+        """Log-probabilities [X, K, V], at K scales, of what follows each word.
+
+        Word x continues hypothesis rows[x] and those of these words that are part of that, too, as 0 and 1. Then there
+        are X hypotheses, which end with these words.
+        """
+        places_N, logps = self.places_N + earlier_NX.sum(1, dtype=int), list[Array]()
+        given = {
+            "words": words_X, "rows": rows_X, "places": places_N, "visible": self.visible_NP, "earlier": earlier_NX
+        }  # fmt: skip
         for memory, state in zip(self.memory, self.state, strict=True):
-            found = self.step.run(self.outputs, {"words": words_NT, **memory, **state})
-            self.each.append(found[0])
-            state.update(zip(state, found[1:], strict=True))
-        return sum(self.each[1:], self.each[0]) / len(self.each)
+            every, outputs = {**given, **memory, **state}, ["logp", *(f"next_{name}" for name in state)]
+            logp, *after = self.step.run(outputs, {name: every[name] for name in self.inputs})
+            logps.append(logp)
+            state.update(zip(state, after, strict=True))
+        self.places_N = places_N[rows_X] + 1
+        new_XX = (earlier_NX[rows_X] + np.eye(len(words_X), dtype=np.float32)) * (words_X != PAD)
+        self.visible_NP = np.concatenate((self.visible_NP[rows_X], new_XX), axis=1, dtype=np.float32)
+        return np.stack(logps, axis=1)
+
+    def feed(self, words_XT: Array, rows_X: Array) -> Array:
+        """Log-probabilities [X, V] of the next word after one more word of hypotheses, given all words."""
+        logp_XKV = self.read(words_XT[:, -1], rows_X, np.zeros((len(self.places_N), len(words_XT)), np.float32))
+        self.known.update(zip(map(tuple, words_XT.tolist()), logp_XKV, strict=True))
+        return logp_XKV.mean(1)
 
     def keep(self, rows_N: Array) -> None:
         """Go on with hypotheses rows[0], rows[1], …; one may go on more than once."""
+        self.places_N, visible_NP = self.places_N[rows_N], self.visible_NP[rows_N]
+        used_P = np.flatnonzero(visible_NP.any(0))
+        if 3 * len(used_P) > 2 * visible_NP.shape[1]:  # to forget few words would cost more than to keep them
+            used_P = slice(None)
+        self.visible_NP = visible_NP[:, used_P]
         for state in self.state:
-            state.update((name, x[rows_N]) for name, x in state.items())
+            for name, x in state.items():
+                state[name] = x[:, :, used_P] if name in self.model["cache"] else x.take(rows_N, 0)
 
 
 def zeros(shape: Sequence[int | str], h: int, w: int) -> Array:
@@ -276,10 +306,10 @@ def narrow(beam: Beam, logp_MV: Array, length: int, most: int, alpha: float) -> 
 
 def best_of(sums_MV: Array, count: int) -> Iterator[tuple[float, int, int]]:
     """The highest values, each with its row and its column."""
-    flat = sums_MV.ravel()
+    flat, V = sums_MV.ravel(), sums_MV.shape[1]
     index = np.argpartition(-flat, min(count, flat.size - 1))[:count]
-    for place in index[np.argsort(-flat[index], kind="stable")]:
-        yield float(flat[place]), int(place) // sums_MV.shape[1], int(place) % sums_MV.shape[1]
+    index = index[np.argsort(-flat[index], kind="stable")]
+    yield from zip(flat[index].tolist(), (index // V).tolist(), (index % V).tolist(), strict=True)
 
 
 def go_on(beam: Beam, candidates: Sequence[tuple[float, int, int]]) -> Array:
@@ -299,17 +329,17 @@ def search(decoder: Decoder, model: dict[str, Any], rule: Any, alpha: float, unf
         for direction in options["directions"]
     ]
     decoder.begin(len(beams))
-    running = beams
+    running, rows = beams, np.arange(len(beams))
     for length in range(1, options["max_len"]):
-        logp_NV = decoder.feed(np.concatenate([beam.words_MT for beam in running]))
+        logp_NV = decoder.feed(np.concatenate([beam.words_MT for beam in running]), rows)
         kept, first = [], 0
         for beam in running:
             rows = slice(first, first + len(beam.words_MT))
             kept.append(first + rule(beam, logp_NV[rows], length, most, alpha))
             first = rows.stop
-        decoder.keep(
-            np.concatenate([rows for beam, rows in zip(running, kept, strict=True) if beam.open] or [[]]).astype(int)
-        )
+        rows = np.concatenate([rows for beam, rows in zip(running, kept, strict=True) if beam.open] or [[]]).astype(int)
+        parents, rows = np.unique(rows, return_inverse=True)  # what is the same of all that continue one is done once
+        decoder.keep(parents)
         running = [beam for beam in running if beam.open]
         if not running:
             return beams
@@ -324,27 +354,47 @@ def rescore(
     decoder: Decoder, beams: Sequence[Beam], model: dict[str, Any], alpha: float
 ) -> list[list[tuple[float, float]]]:
     """What the opposite direction gives every complete hypothesis of each beam, and by how much the sizes of the image
-    differ in it; common beginnings are read once."""
-    starts = {beam.direction: beam.end for beam in beams}
+    differ in it."""
     sequences = [
-        [starts[beam.direction], *words[::-1], model["starts"][beam.direction]]
-        for beam in beams
-        for _, words in beam.complete
+        [beam.end, *words[::-1], model["starts"][beam.direction]] for beam in beams for _, words in beam.complete
     ]
-    sums, rows = np.zeros((len(decoder.memory), len(sequences))), {(): 0}
-    decoder.begin(1)
-    for t in range(max(map(len, sequences), default=1) - 1):
-        prefixes = {tuple(words[: t + 1]) for words in sequences if len(words) > t + 1}
-        numbered = {prefix: number for number, prefix in enumerate(sorted(prefixes))}
-        decoder.keep(np.array([rows[prefix[:-1]] for prefix in numbered], np.int64))
-        decoder.feed(np.array([*numbered], np.int64))
-        rows = numbered
-        for number, words in enumerate(sequences):
-            if len(words) > t + 1:
-                sums[:, number] += [logp_NV[rows[tuple(words[: t + 1])], words[t + 1]] for logp_NV in decoder.each]
+    read_whole(decoder, sequences)
     steps = np.array([len(words) - 1 for words in sequences])
+    sums = np.zeros((len(decoder.memory), len(sequences)))
+    for number, words in enumerate(sequences):
+        for t, word in enumerate(words[1:], 1):
+            sums[:, number] += decoder.known[(*words[:t],)][:, word]
     scores = zip((sums.mean(0) / steps**alpha).tolist(), sums.std(0).tolist(), strict=True)
     return [[next(scores) for _ in beam.complete] for beam in beams]
+
+
+def read_whole(decoder: Decoder, sequences: Sequence[list[int]]) -> None:
+    """Let all log-probabilities of these sequences be known; several steps are read at once."""
+    levels = list[dict[tuple[int, ...], None]]()  # prefixes by length
+    for words in sequences:
+        prefixes = [(*words[:length],) for length in range(1, len(words))]
+        if not all(prefix in decoder.known for prefix in prefixes):
+            levels += [{} for _ in range(len(prefixes) - len(levels))]
+            for level, prefix in zip(levels, prefixes, strict=False):
+                level[prefix] = None
+    before: dict[tuple[int, ...], int] = {(): 0}
+    decoder.begin(1)
+    while levels:
+        read, rows, earlier = dict[tuple[int, ...], int](), list[int](), list[list[int]]()
+        while levels and (not read or (len(read) + len(levels[0])) * decoder.cells <= MOST_CELLS):
+            for prefix in levels.pop(0):
+                inside = read.get(prefix[:-1])
+                rows.append(before[prefix[:-1]] if inside is None else rows[inside])
+                earlier.append([] if inside is None else [*earlier[inside], inside])
+                read[prefix] = len(read)
+        X = len(read)
+        earlier_XX = np.zeros((X, X), np.float32)
+        for x, some in enumerate(earlier):
+            earlier_XX[x, some] = 1
+        decoder.keep(np.array(rows))
+        logps = decoder.read(np.array([prefix[-1] for prefix in read]), np.arange(X), earlier_XX)
+        decoder.known.update(zip(read, logps, strict=True))
+        before = read
 
 
 def joint(decoder: Decoder, model: dict[str, Any], rule: Any = extend, unfinished: int = 10**6) -> list[Hypothesis]:

@@ -67,6 +67,9 @@ class InTorch:
     def __init__(self, function: Any, inputs: list[str], outputs: list[str]) -> None:
         self.function, self.inputs, self.outputs = function, inputs, outputs
 
+    def get_inputs(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name=name) for name in self.inputs]
+
     def get_outputs(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(name=name) for name in self.outputs]
 
@@ -81,8 +84,9 @@ def in_torch(model: Network, config: Config) -> Reader:
     reader, network = object.__new__(Reader), stepwise(model)
     reader.model = json.loads(json.dumps(described(network, config)))
     first = [name for name, shape in network.state.items() if shape is None]
-    next_ = [f"next_{name}" for name in network.state]
-    step: Any = InTorch(network.step, ["words", *network.memory, *network.state], ["logp", "looked", *next_])
+    carried = [*network.state, *network.cache]
+    inputs, next_ = ["words", *network.before, *network.memory, *carried], [f"next_{name}" for name in carried]
+    step: Any = InTorch(network.step, inputs, ["logp", "looked", *next_])
     encoder: Any = InTorch(network.encode, ["image", "size"], [*network.memory, *first])
     reader.step, reader.encoder = step, encoder
     return reader
@@ -111,19 +115,34 @@ def test_step_by_step_every_network_reads_as_its_search_does(recipe: str) -> Non
         assert_same(reader, model, config, drawing(seed))
 
 
-@pytest.mark.parametrize("state", ["cache", "coverage"])
+@pytest.mark.parametrize("state", ["cache1", "coverage1", "rows", "places", "visible", "earlier"])
 def test_readings_depend_on_what_is_carried_along(state: str) -> None:
     model, config = known("comer-fusion")
     reader: Any = in_torch(model, config)
-    plain, names = reader.step.run, [output.name for output in reader.step.get_outputs()]
+    plain = reader.step.run
 
     def forgetful(wanted: list[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         return plain(wanted, {**feeds, state: np.zeros_like(feeds[state])})
 
     reader.step.run = forgetful
-    assert f"next_{state}" in names
     with pytest.raises(AssertionError):
         assert_same(reader, model, config, drawing())
+
+
+@pytest.mark.parametrize("cells", [0, 4000])
+def test_readings_do_not_depend_on_how_much_is_read_at_once(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, config = known("comer-fusion")
+    reader: Any = in_torch(model, config)
+    plain, several = reader.step.run, list[bool]()
+
+    def watched(wanted: list[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        several.append(bool(feeds["earlier"].any() and feeds["visible"].any()))  # steps, after others
+        return plain(wanted, feeds)
+
+    reader.step.run = watched
+    monkeypatch.setattr(onnx_reader, "MOST_CELLS", cells)
+    assert_same(reader, model, config, drawing())
+    assert any(several) == (cells > 0)
 
 
 @pytest.fixture(scope="module", params=["comer-fusion", "densewap"])

@@ -1,9 +1,11 @@
 "use strict"; // for all parts of the worker, which are concatenated into one script
 
 // The search of onnx_reader.py, with a network and a session for each of its two programs.
-// Names are those of that file; a state is {name: {dims, data}}, whose first dimension is the hypothesis.
+// Names are those of that file; a state is {name: {dims, data}}, whose first dimension is the hypothesis, or in
+// the cache the third one the word.
 
 const SPECIAL = new Set(["<pad>", "<sos>", "<eos>"]);
+const PAD = 0, MOST_CELLS = 2 ** 15; // words that are read at once, times feature cells
 const LOW = 16, HIGH = 256, WIDE = 1024; // px
 
 class Cancelled extends Error {}
@@ -97,6 +99,8 @@ class Decoder {
     const { ort, model } = this;
     this.memory = [];
     this.first = [];
+    this.known = new Map(); // log-probabilities at every scale, by the words before
+    this.cells = 0;
     for (const { image, size, shape } of views(ink, model)) {
       await this.check();
       const values = await this.encoder.run({
@@ -104,12 +108,13 @@ class Decoder {
         size: new ort.Tensor("int64", BigInt64Array.from(size.map(BigInt)), [2]),
       });
       const cells = { h: Math.ceil(shape[0] / model.stride), w: Math.ceil(shape[1] / model.stride) };
+      this.cells = Math.max(this.cells, cells.h * cells.w);
       this.memory.push(Object.fromEntries(model.memory.map((name) => [name, values[name]])));
-      this.first.push(Object.fromEntries(Object.entries(model.state).map(([name, sides]) => {
-        if (sides === null) return [name, values[name]];
-        const dims = [1, ...sides.map((side) => cells[side] ?? side)];
-        return [name, { dims, data: new Float32Array(dims.reduce((a, b) => a * b)) }];
-      })));
+      const zeros = (dims) => ({ dims, data: new Float32Array(dims.reduce((a, b) => a * b)) });
+      this.first.push(Object.fromEntries(Object.entries(model.state).map(([name, sides]) => (
+        [name, sides === null ? values[name] : zeros([1, ...sides.map((side) => cells[side] ?? side)])]
+      ))));
+      for (const [name, dims] of Object.entries(model.cache)) this.first.at(-1)[name] = zeros(dims);
     }
     return this;
   }
@@ -117,34 +122,58 @@ class Decoder {
   begin(count, only = Infinity) {
     this.used = Math.min(only, this.memory.length);
     this.state = this.first.slice(0, this.used);
+    this.places = [0];
+    this.visible = [[]];
     this.keep(new Array(count).fill(0));
   }
 
   keep(rows) {
+    const visible = rows.map((row) => this.visible[row]);
+    const used = this.visible[0].map((_, word) => word).filter((word) => visible.some((row) => row[word]));
+    this.places = rows.map((row) => this.places[row]);
+    this.visible = visible.map((row) => used.map((word) => row[word]));
     this.state = this.state.map((state) => Object.fromEntries(Object.entries(state).map(([name, { dims, data }]) => {
-      const size = data.length / dims[0] || 0, kept = new Float32Array(rows.length * size);
-      rows.forEach((row, i) => kept.set(data.subarray(row * size, (row + 1) * size), i * size));
-      return [name, { dims: [rows.length, ...dims.slice(1)], data: kept }];
+      const cached = name in this.model.cache, chosen = cached ? used : rows;
+      const [outer, count, size] = cached ? [dims[0] * dims[1], dims[2], dims[3]] : [1, dims[0], data.length / dims[0]];
+      const kept = new Float32Array(outer * chosen.length * size);
+      for (let o = 0; o < outer; o++)
+        chosen.forEach((row, i) => kept.set(data.subarray((o * count + row) * size, (o * count + row + 1) * size), (o * chosen.length + i) * size));
+      return [name, { dims: dims.map((side, axis) => (axis === (cached ? 2 : 0) ? chosen.length : side)), data: kept }];
     })));
   }
 
-  // Log-probabilities of the next word, one row for each list of words; `each` has those at every scale, `looked` is of
-  // the first.
-  async feed(words) {
+  // Log-probabilities of what follows each word, one row for each at every scale; `looked` is of the first. A word
+  // continues hypothesis rows[i] and the words that are earlier[rows[i]]; then the hypotheses end with these words.
+  async read(words, rows, earlier) {
     await this.check();
-    const { ort } = this, length = words[0].length;
-    const tensor = new ort.Tensor("int64", BigInt64Array.from(words.flat(), BigInt), [words.length, length]);
-    this.each = [];
+    const { ort } = this, N = this.places.length, X = words.length;
+    const whole = (values, dims) => new ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
+    const float = (values, dims) => new ort.Tensor("float32", Float32Array.from(values.flat()), dims);
+    const places = this.places.map((place, row) => place + earlier[row].reduce((a, b) => a + b, 0));
+    const given = {
+      words: whole(words, [X]), rows: whole(rows, [X]), places: whole(places, [N]),
+      visible: float(this.visible, [N, this.visible[0].length]), earlier: float(earlier, [N, X]),
+    };
+    const each = [];
     for (let i = 0; i < this.used; i++) {
       const state = Object.fromEntries(Object.entries(this.state[i]).map(([name, x]) => [name, new ort.Tensor("float32", x.data, x.dims)]));
-      const values = await this.step.run({ words: tensor, ...this.memory[i], ...state });
+      const every = { ...given, ...this.memory[i], ...state };
+      const values = await this.step.run(Object.fromEntries(this.step.inputNames.map((name) => [name, every[name]])));
       if (i === 0) this.looked = values.looked;
-      this.each.push(values.logp.data);
+      each.push(values.logp);
       this.state[i] = Object.fromEntries(Object.keys(state).map((name) => [name, values["next_" + name]]));
     }
-    const total = Float32Array.from(this.each[0]), V = total.length / words.length;
-    for (const logp of this.each.slice(1)) logp.forEach((value, at) => { total[at] += value; });
-    return words.map((_, row) => total.subarray(row * V, (row + 1) * V).map((value) => value / this.used));
+    this.places = rows.map((row) => places[row] + 1);
+    this.visible = rows.map((row, x) => [...this.visible[row], ...words.map((word, y) => Number(word !== PAD && (x === y || earlier[row][y] > 0)))]);
+    return words.map((_, x) => each.map(({ data, dims: [, V] }) => data.subarray(x * V, (x + 1) * V)));
+  }
+
+  // Log-probabilities of the next word after one more word of hypotheses, given all words.
+  async feed(words, rows) {
+    const none = this.places.map(() => new Array(words.length).fill(0));
+    const logps = await this.read(words.map((row) => row.at(-1)), rows, none);
+    words.forEach((row, x) => this.known.set(row.join(), logps[x]));
+    return logps.map((each) => each[0].map((value, word) => each.slice(1).reduce((sum, logp) => Math.fround(sum + logp[word]), value) / each.length));
   }
 }
 
@@ -193,19 +222,21 @@ async function search(decoder, rule, alpha, unfinished) {
     { direction, end: ends[direction], words: [[starts[direction]]], sums: [0], complete: [], open: true }
   ));
   decoder.begin(beams.length);
-  let running = beams;
+  let running = beams, rows = beams.map((_, row) => row);
   for (let length = 1; length < options.max_len; length++) {
-    const logp = await decoder.feed(running.flatMap((beam) => beam.words));
+    const logp = await decoder.feed(running.flatMap((beam) => beam.words), rows);
     let first = 0, kept = [];
     for (const beam of running) {
       const count = beam.words.length;
-      const rows = rule(beam, logp.slice(first, first + count), length, most, alpha);
-      if (beam.open) kept.push(...rows.map((row) => first + row));
+      const parents = rule(beam, logp.slice(first, first + count), length, most, alpha);
+      if (beam.open) kept.push(...parents.map((row) => first + row));
       first += count;
     }
     running = running.filter((beam) => beam.open);
     if (!running.length) return beams;
-    decoder.keep(kept);
+    const parents = [...new Set(kept)]; // what is the same of all that continue one is done once
+    rows = kept.map((row) => parents.indexOf(row));
+    decoder.keep(parents);
   }
   for (const beam of running)
     if (rule === extend || !beam.complete.length)
@@ -213,39 +244,48 @@ async function search(decoder, rule, alpha, unfinished) {
   return beams;
 }
 
-// What the opposite direction gives every complete hypothesis, and by how much the scales differ in it; common
-// beginnings are read once.
+// What the opposite direction gives every complete hypothesis, and by how much the scales differ in it.
 async function rescore(decoder, beams, alpha) {
   const { starts } = decoder.model;
   const sequences = beams.flatMap((beam) => beam.complete.map(({ words }) => [beam.end, ...[...words].reverse(), starts[beam.direction]]));
-  const sums = sequences.map(() => new Array(decoder.used).fill(0));
-  let rows = new Map([["", 0]]);
-  decoder.begin(1);
-  for (let t = 0; t < Math.max(...sequences.map((words) => words.length)) - 1; t++) {
-    const numbered = new Map(), prefixes = [], parents = [];
-    for (const words of sequences) {
-      const prefix = words.slice(0, t + 1), key = prefix.join();
-      if (words.length <= t + 1 || numbered.has(key)) continue;
-      numbered.set(key, prefixes.length);
-      prefixes.push(prefix);
-      parents.push(rows.get(prefix.slice(0, -1).join()));
-    }
-    decoder.keep(parents);
-    await decoder.feed(prefixes);
-    rows = numbered;
-    const V = decoder.each[0].length / prefixes.length;
-    sequences.forEach((words, i) => {
-      if (words.length <= t + 1) return;
-      const place = rows.get(words.slice(0, t + 1).join()) * V + words[t + 1];
-      decoder.each.forEach((logp, scale) => { sums[i][scale] += logp[place]; });
-    });
-  }
+  await readWhole(decoder, sequences);
+  const sums = sequences.map((words) => {
+    const each = new Array(decoder.used).fill(0);
+    words.slice(1).forEach((word, t) => decoder.known.get(words.slice(0, t + 1).join()).forEach((logp, scale) => { each[scale] += logp[word]; }));
+    return each;
+  });
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
   const found = sums.map((each, i) => ({
     other: mean(each) / (sequences[i].length - 1) ** alpha,
     spread: Math.sqrt(mean(each.map((value) => (value - mean(each)) ** 2))),
   }));
   return beams.map((beam) => beam.complete.map(() => found.shift()));
+}
+
+// Lets all log-probabilities of these sequences be known; several steps are read at once.
+async function readWhole(decoder, sequences) {
+  const levels = []; // prefixes by length
+  for (const words of sequences) {
+    const prefixes = words.slice(1).map((_, t) => words.slice(0, t + 1));
+    if (prefixes.some((prefix) => !decoder.known.has(prefix.join())))
+      prefixes.forEach((prefix, t) => (levels[t] ??= new Map()).set(prefix.join(), prefix));
+  }
+  let before = new Map([["", 0]]);
+  decoder.begin(1);
+  while (levels.length) {
+    const number = new Map(), words = [], rows = [], earlier = [];
+    while (levels.length && (!words.length || (words.length + levels[0].size) * decoder.cells <= MOST_CELLS))
+      for (const [key, prefix] of levels.shift()) {
+        const parent = prefix.slice(0, -1).join(), inside = number.get(parent);
+        rows.push(inside === undefined ? before.get(parent) : rows[inside]);
+        earlier.push(inside === undefined ? [] : [...earlier[inside], inside]);
+        number.set(key, words.push(prefix.at(-1)) - 1);
+      }
+    decoder.keep(rows);
+    const logps = await decoder.read(words, words.map((_, x) => x), earlier.map((some) => words.map((_, x) => Number(some.includes(x)))));
+    for (const [key, x] of number) decoder.known.set(key, logps[x]);
+    before = number;
+  }
 }
 
 // The distinct readings, each with its confidence: the share of readings with this number that are right, by a
@@ -301,8 +341,8 @@ async function read(decoder, ink) {
 async function look(decoder, ids) {
   const words = [decoder.model.starts.l2r, ...ids], maps = [];
   decoder.begin(1, 1);
-  for (let t = 0; t < words.length; t++) {
-    await decoder.feed([words.slice(0, t + 1)]);
+  for (const word of words) {
+    await decoder.read([word], [0], [[0]]);
     maps.push(Float32Array.from(decoder.looked.data));
   }
   const [, h, w] = decoder.looked.dims;
