@@ -14,7 +14,7 @@ from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation.strict import MAX_YAML, NUMBERS, Loader
 
 if yaml.__with_libyaml__:
-    from yaml.cyaml import CParser
+    from yaml.cyaml import CParser  # pyright: ignore[reportAttributeAccessIssue] (its stubs lack it)
 
     class _FastLoader(CParser, Loader):
         """The same for `_PLAIN` text, ten times as fast: a thousand runs have as many settings."""
@@ -24,7 +24,7 @@ if yaml.__with_libyaml__:
             yaml.constructor.SafeConstructor.__init__(self)
             yaml.resolver.Resolver.__init__(self)
 else:
-    _FastLoader = Loader
+    _FastLoader = Loader  # pyright: ignore[reportAssignmentType]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -54,8 +54,8 @@ class Distance:
 def ways(device: torch.device) -> dict[str, Execution]:
     """How each way computes, on a device."""
     plain = Execution(workers=0, graphs=False)
-    recorded = {"recorded": Execution(2, True, False)} if device.type == "cuda" else {}
-    return {"plain": plain, "workers": Execution(2, False, False), **recorded, "disturbed": plain}
+    recorded = {"recorded": Execution(workers=2, graphs=True)} if device.type == "cuda" else {}
+    return {"plain": plain, "workers": Execution(workers=2, graphs=False), **recorded, "disturbed": plain}
 
 
 def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[Distance]:

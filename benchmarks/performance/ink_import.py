@@ -1,7 +1,7 @@
 """CROHME imported from its pen strokes, beside the set as published: captions, and what weights read of the images.
 
-One rule for captions, that empty scripts go, was written after those of 2014 had been seen to differ, and makes four of
-them equal; no reading was looked at for it. Of captions, ids alone are written: the set may not be passed on.
+One rule for captions, that empty scripts go, was written after those of a test year had been seen to differ, and makes
+four of them equal; no reading was looked at for it. Of captions, ids alone are written: the set may not be passed on.
 """
 
 from collections.abc import Mapping, Sequence
