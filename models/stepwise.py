@@ -147,7 +147,7 @@ class _Words:
     def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
         """Coverage by the words before each."""
         seen_XCL, past_NChw = seen_GCXL[0].transpose(0, 1), self.past_NChw[j - 1]
-        covered_NChw = past_NChw + (self.earlier_NX @ seen_XCL.flatten(1)).view_as(past_NChw)
+        covered_NChw = torch.addmm(past_NChw.flatten(1), self.earlier_NX, seen_XCL.flatten(1)).view_as(past_NChw)
         seen_XChw = seen_XCL.unflatten(-1, self.mask_1hw.shape[1:])
         self.coverage.append(covered_NChw.index_select(0, self.rows_X) + seen_XChw)
         refinement_NAhw = arm.proj(torch.relu(arm.conv(covered_NChw)))  # folded; laid out as convolutions are exported
