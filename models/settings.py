@@ -55,6 +55,7 @@ class NetworkSettings:
 
     code: ClassVar[str]  # module:class of the network
     searcher: ClassVar[str]  # module:class of what reads images with it
+    stepwise: ClassVar[str | None] = None  # module:class of what is exported of it; None: it cannot be exported
     sizes: ClassVar[dict[str, dict[str, Any]]]  # what the sizes named in presets mean for this network
     together: ClassVar[bool] = False  # whether its search reads with several networks at once
 
@@ -128,6 +129,7 @@ def _sizes(**decoders: tuple[int, ...]) -> dict[str, dict[str, Any]]:
 class TransformerSettings(DenseNetSettings):
     """Settings of the Transformer decoder that CoMER and BTTR have in common (sections of CoMER's paper)."""
 
+    stepwise: ClassVar = "hmerbench.models.stepwise:StepwiseCoMER"
     together: ClassVar = True
 
     d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256
@@ -212,6 +214,7 @@ class WAPSettings(RecurrentSettings):
     """Settings that DenseWAP shares with the networks built on it (its authors' program)."""
 
     searcher: ClassVar = "hmerbench.models.inference.densewap_search:DenseWAPSearch"
+    stepwise: ClassVar = "hmerbench.models.stepwise:StepwiseDenseWAP"
     sizes: ClassVar = _sizes(
         hidden=(16, 32, 96, 128, 256, 256),
         embedding=(16, 32, 96, 128, 256, 256),

@@ -21,7 +21,7 @@ from hmerbench.models.decoder import Attention, Trace, lowest
 from hmerbench.models.densewap import END, START, DenseWAP
 from hmerbench.models.inference.reading import cast
 from hmerbench.models.inference.searcher import frozen
-from hmerbench.models.network import Network
+from hmerbench.models.network import Network, named
 from hmerbench.models.settings import DenseNetSettings
 from hmerbench.models.vocab import EOS, PAD, SOS
 
@@ -59,10 +59,9 @@ class Stepwise(nn.Module):
 
 def stepwise(network: Network) -> Stepwise:
     """The network as `encode` and `step`. Raises ValueError for one that is not searched word by word."""
-    for kind, made in ((CoMER, StepwiseCoMER), (DenseWAP, StepwiseDenseWAP)):
-        if isinstance(network, kind):
-            return made(network).eval()  # pyright: ignore[reportArgumentType]
-    raise ValueError(f"{network.settings.network} is not searched word by word; give a run of another network")
+    if network.settings.stepwise is None:
+        raise ValueError(f"{network.settings.network} is not searched word by word; give a run of another network")
+    return named(network.settings.stepwise)(network).eval()
 
 
 def padding(image_11HW: Tensor, size_2: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 import hmerbench.models
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.export.onnx_files import described
 from hmerbench.benchmarks.recognition.attention import trace
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.resolve import resolve
@@ -20,6 +21,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training import trainer
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.models.settings import NETWORKS
+from hmerbench.models.stepwise import stepwise
 from hmerbench.models.weights import load_weights
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import SETTINGS, tiny_archive
@@ -93,4 +95,5 @@ def test_two_files_are_enough(recipe: Path, tmp_path: Path, monkeypatch: pytest.
     assert run.recognized("2014")
     network, sample = load_weights(run.weights), archive.samples("2014")[0]
     assert network.settings.network == "counting"
+    assert described(stepwise(network.eval()), config)["search"]["rules"] == "densewap"
     assert len(trace(network, config, sample.image, sample.tokens).looked_Thw) == len(sample.tokens) + 1

@@ -24,14 +24,13 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition import onnx_reader
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FAR, calibration
-from hmerbench.models.network import Network
+from hmerbench.models.network import Network, named
 from hmerbench.models.stepwise import Stepwise, stepwise
 
 WEIGHTS = ("float32", "float16", "int8")
 FILES = ("encoder.onnx", "step.onnx", "model.json", "reader.py")
 LEAST = 256  # numbers of a tensor that is worth storing in another type
 OPSET = 20
-RULES = {"JointSearch": "joint", "BTTRSearch": "bttr", "DenseWAPSearch": "densewap"}
 DYNAMIC = torch.export.Dim.DYNAMIC
 
 
@@ -84,7 +83,7 @@ def write_onnx(model: Network, config: Config, folder: Path, weights: str = "flo
 
 def described(network: Stepwise, config: Config) -> dict[str, Any]:
     """What the reader needs to know besides the two programs."""
-    search, settings = config.search, config.model
+    search = config.search
     directions = [name for name in network.starts if search.direction in ("both", name)]
     return {
         "format": onnx_reader.FORMAT,
@@ -104,7 +103,7 @@ def described(network: Stepwise, config: Config) -> dict[str, Any]:
         "coarse": config.training.batching.coarse,
         "confidence": {**asdict(calibration()), "far": FAR, "doubtful": DOUBTFUL},
         "search": {
-            "rules": RULES[settings.searcher.rpartition(":")[2]],
+            "rules": named(config.model.searcher).rules,
             "directions": directions,
             "beam_size": search.beam_size,
             "max_len": search.max_len,

@@ -24,6 +24,7 @@ class BTTRSearch(JointSearch):
     """Beams are ranked by log-probability, and only the sum of both directions is divided by length ** alpha, where the
     length counts neither start nor end."""
 
+    rules = "bttr"
     beam_search = BTTRBeamSearch
 
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:

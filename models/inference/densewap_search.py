@@ -30,6 +30,8 @@ class DenseWAPDecoder(Cache):
 class DenseWAPSearch:
     """Reads images with a network in evaluation mode, of which it keeps a copy. Raises ValueError in training mode."""
 
+    rules = "densewap"
+
     def __init__(self, model: DenseWAP) -> None:
         self.model = frozen(model)
 

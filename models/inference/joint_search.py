@@ -32,6 +32,7 @@ class JointSearch:
     for a network in training mode, and for networks with different words.
     """
 
+    rules: ClassVar = "joint"
     beam_search: ClassVar = BeamSearch
 
     def __init__(self, *models: CoMER) -> None:
