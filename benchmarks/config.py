@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -269,6 +269,15 @@ class Search(Strict):
 
 class RunSettings(Strict):
     """All settings of a run, a recognizer's or a language model's."""
+
+    if TYPE_CHECKING:  # in the place of each kind's own
+        recipe: str
+        seed: int
+
+        @property
+        def run_name(self) -> str:
+            """The run's folder below runs/."""
+            ...
 
     def changed(self, values: Mapping[str, Any], source: str = "changed settings") -> Self:
         """A copy with other values, by full names such as training.optimizer.lr; sections are merged key by key.

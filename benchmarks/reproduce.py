@@ -1,35 +1,38 @@
-"""The main job: train, recognize, score and log every row of the ablation table, then write the tables.
+"""The main job: do every stage of every run that is not done yet, then write and show what came of it.
 
-Each stage reads the files of the one before and is skipped if its own exist and were made from those contents
-(sources.json), so the job resumes where it was stopped, and any stage can be repeated alone
+A recognizer is trained, recognizes and is scored, for a row of the tables; a language model is trained and tested. Each
+stage reads the files of the one before and is skipped if its own exist and were made from those contents
+(sources.json), so a job resumes where it was stopped, and any stage can be repeated alone
 (`hmerbench train|predict|score`).
 """
 
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.config import Config, RunSettings
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
-from hmerbench.benchmarks.jobs.here import Here
-from hmerbench.benchmarks.jobs.place import Died, Place
+from hmerbench.benchmarks.jobs.place import Died, Here, Place
+from hmerbench.benchmarks.language_settings import LanguageSettings, tied
 from hmerbench.benchmarks.printing import console, show
-from hmerbench.benchmarks.report.plan import show_plan
-from hmerbench.benchmarks.resolve import check_folder
+from hmerbench.benchmarks.report.ladder import show_plan
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.listing import AnyRun
 from hmerbench.benchmarks.runs.workspace import announce, remember, report_command, workspace
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.engine import Engine
+    from hmerbench.benchmarks.language_models.corpus import Corpus
 
 MIRROR_SECONDS = 30  # at most between two updates of parallel runs in MLflow
 ATTEMPTS = 4  # to complete a run whose process or node dies
@@ -56,39 +59,50 @@ def reproduce(
     time, one in this process; on a cluster, all at once. A run that fails does not stop the others; in the end, the
     first error is raised.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("reproduce is one process: train every row with torchrun and the command train first")
-    if not configs:
-        raise UserError("no recipe or no seed is given: omit --recipes and --seeds for all rows of seed 7")
-    space, placing, began = workspace(archive, results), options.placing, time.perf_counter()
+    space, began = workspace(archive, results), time.perf_counter()
     runs = [RunFolder(space / "runs" / config.run_name, config) for config in configs]
-    for run in runs:
-        check_folder(run.settings, run.path)
-    with ExitStack() as locks:  # before any run is discarded
-        for run in runs if options.force else ():
-            locks.enter_context(locked(run.path))
-    for run in runs if options.force else ():
-        run.forget_training()
+    _begin(runs, options)
     announce(archive)
     remember(archive, results)
     show_plan(runs, splits)
     if words := _advice(archive, runs):
         console.print(words)
-    left = [run for run in runs if not _done(run, splits)]
-    jobs = placing.at_once(len(left)) if placing.engine == "local" else len(runs)
-    if jobs == 1 and placing.engine == "local":
-        engine = Here(archive, space)
-    else:
-        engine = placing.open(archive, space, space / "runs/logs", jobs)
-    for run in runs:
-        if run not in left:
-            console.print(f"{_name(run)}: already done ({run.path})")
-    errors = _work(left, splits, engine, jobs)
+    errors = _complete(runs, splits, Place(archive.path, space, archive), options.placing)
     if scored := [run for run in runs if run.sets("scores/*.json")]:
-        _finish(archive, scored, results, time.perf_counter() - began)
-    if errors:
-        wrong = isinstance(errors[0], (*FAULTS, OSError))
-        raise errors[0] if wrong else UserError(f"a run failed: {errors[0]}")
+        _show_tables(archive, scored, results, time.perf_counter() - began)
+    _raise_first(errors)
+
+
+def reproduce_language_models(
+    asked: Sequence[LanguageSettings], data: Path | Archive, results: Path, options: Options
+) -> None:
+    """Train and test what is not done yet (with `force`, everything) on the texts in a folder, or on the LaTeX of an
+    archive's training captions, in its workspace; likewise.
+
+    Raises UserError for a recipe that reads no ends of lines on captions: a caption is a line, and rescoring needs its
+    end.
+    """
+    captions = isinstance(data, Archive)
+    place = Place(data.path, workspace(data, results), data) if captions else Place(data, results)
+    if captions:
+        if recipe := next((settings.recipe for settings in asked if not settings.text.line_ends), None):
+            raise UserError(f"{recipe}: text.line_ends: false is for a text; give PTB=folder, or leave this recipe out")
+        console.print(
+            " LATEX OF THE TRAINING CAPTIONS: these are NOT the paper's perplexities. PTB=folder gives those. ",
+            style="bold black on yellow",
+        )
+    corpora = {ends: _corpus(place, captions, ends) for ends in {settings.text.line_ends for settings in asked}}
+    runs = []
+    for settings in asked:
+        corpus = corpora[settings.text.line_ends]
+        settings = tied(settings, corpus.name, corpus.digest)
+        runs.append(LanguageRun(place.workspace / "runs" / settings.run_name, settings))
+    _begin(runs, options)
+    show_plan(runs, ["test"])
+    errors = _complete(runs, ["test"], place, options.placing)
+    if tested := [run for run in runs if run.finished]:
+        _show_perplexities(tested)
+    _raise_first(errors)
 
 
 def with_epochs(config: Config, epochs: int) -> Config:
@@ -98,55 +112,100 @@ def with_epochs(config: Config, epochs: int) -> Config:
     return config.changed({"training.epochs": epochs, "preset": f"{config.preset}-{epochs}-epochs"})
 
 
-def _train(run: RunFolder, archive: Archive, _: Sequence[str], after_each: Callable[[], None]) -> None:
+def _begin(runs: Sequence[AnyRun], options: Options) -> None:
+    """Refuse what cannot be done; with `force`, forget the trainings of all runs, or of none."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("reproduce is one process: train every row with torchrun and the command train first")
+    if not runs:
+        raise UserError("no recipe or no seed is given: omit --recipes and --seeds for the usual ones")
+    for run in runs:
+        run.refuse_other()
+    with ExitStack() as locks:  # before any run is discarded
+        for run in runs if options.force else ():
+            locks.enter_context(locked(run.path))
+    for run in runs if options.force else ():
+        run.forget_training()
+
+
+def _train(run: RunFolder, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
     from hmerbench.benchmarks.training.trainer import train
 
-    train(run, archive, lambda _: after_each())
+    train(run, place.archive(), lambda _: after_each())
 
 
-def _predict(run: RunFolder, archive: Archive, splits: Sequence[str], _: Callable[[], None]) -> None:
+def _predict(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
     from hmerbench.benchmarks.recognition.predict import predict
 
-    predict(run, archive, splits)
+    predict(run, place.archive(), splits)
 
 
-def _score(run: RunFolder, archive: Archive, splits: Sequence[str], _: Callable[[], None]) -> None:
+def _score(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
     from hmerbench.benchmarks.score import score
 
-    for result in score(run, archive, splits).values():
-        console.print(f"{_name(run)}: {result}")
+    for result in score(run, place.archive(), splits).values():
+        console.print(f"{run.title}: {result}")
 
 
-# whether a stage is done for a test set -> how to do it for those for which it is not
-STAGES = {(lambda run, _: run.trained): _train, RunFolder.recognized: _predict, RunFolder.scored: _score}
+def _train_language_model(run: LanguageRun, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
+    from hmerbench.benchmarks.language_models.training import train
+
+    text = run.settings.text
+    train(run, _corpus(place, text.name == "captions", text.line_ends), lambda _: after_each())
 
 
-def _done(run: RunFolder, splits: Sequence[str]) -> bool:
-    return run.trained and all(done(run, split) for done in STAGES for split in splits)
+def _corpus(place: Place, captions: bool, line_ends: bool) -> "Corpus":
+    from hmerbench.benchmarks.language_models.corpus import caption_corpus, read_corpus
+
+    return caption_corpus(place.archive()) if captions else read_corpus(place.data(), line_ends)
 
 
-def _on_node(place: Place, settings: Config, splits: Sequence[str]) -> None:
+# of each kind of run: whether a stage is done for a test set -> how to do it for those for which it is not
+STAGES: Mapping[type, Mapping[Callable[[Any, str], bool], Callable[..., None]]] = {
+    RunFolder: {(lambda run, _: run.trained): _train, RunFolder.recognized: _predict, RunFolder.scored: _score},
+    LanguageRun: {LanguageRun.scored: _train_language_model},
+}
+
+
+def _done(run: AnyRun, splits: Sequence[str]) -> bool:
+    return all(done(run, split) for done in STAGES[type(run)] for split in splits)
+
+
+def _on_node(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
     """Do the stages of a run that are not done yet, sending its files to the driver after every epoch and stage."""
     name = f"runs/{settings.run_name}"
-    archive, run = place.archive(), RunFolder(place.pull(name), settings)
-    for done, do in STAGES.items():
+    run = kind(place.pull(name), settings)
+    for done, do in STAGES[kind].items():
         if left := [split for split in splits if not done(run, split)]:
-            do(run, archive, left, lambda: place.push(name))
+            do(run, place, left, lambda: place.push(name))
             place.push(name)
 
 
-def _here(place: Place, settings: Config, splits: Sequence[str]) -> None:
+def _here(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
     """Do a run in this process, mirrored by another while it trains."""
     from hmerbench.benchmarks.tracking.live import live
 
-    run = RunFolder(place.pull(f"runs/{settings.run_name}"), settings)
+    run = kind(place.pull(f"runs/{settings.run_name}"), settings)
     if not run.trained:
-        console.rule(f"{_name(run)}: training", align="left")
+        console.rule(f"{run.title}: training", align="left")
     with nullcontext() if run.trained else live(run.path):
-        _on_node(place, settings, splits)
+        _on_node(place, kind, settings, splits)
 
 
-def _work(runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine | Here", at_once: int) -> list[Exception]:
+def _complete(runs: Sequence[AnyRun], splits: Sequence[str], place: Place, placing: Placing) -> list[Exception]:
+    """Do what is not done of these runs; return the errors of those that failed."""
+    left = [run for run in runs if not _done(run, splits)]
+    jobs = placing.at_once(len(left)) if placing.engine == "local" else len(runs)
+    if jobs == 1 and placing.engine == "local":
+        engine = Here(place)
+    else:
+        engine = placing.open(place.path, place.workspace, place.workspace / "runs/logs", jobs)
+    for run in runs:
+        if run not in left:
+            console.print(f"{run.title}: already done ({run.path})")
+    return _work(left, splits, engine, jobs)
+
+
+def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here", at_once: int) -> list[Exception]:
     """Do at most `at_once` runs at a time. A run whose process or node dies is restarted from the files it left.
     Returns the errors of those that failed."""
     from hmerbench.benchmarks.tracking.track import track
@@ -154,17 +213,17 @@ def _work(runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine | He
 
     elsewhere = not isinstance(engine, Here)
     for run in runs if elsewhere else ():  # here, as a node sees its own run alone
-        if not run.trained:
+        if isinstance(run, RunFolder) and not run.trained:
             with suppress(UserError), locked(run.path):  # if another process trains it, the job says so
                 adopt_training(run)
     attempts, epochs, errors = Counter[str](), Counter[str](), list[Exception]()
-    waiting, running = {run.settings.run_name: run for run in runs}, dict[str, RunFolder]()
+    waiting, running = {run.settings.run_name: run for run in runs}, dict[str, AnyRun]()
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
-                running[name] = waiting.pop(name)
-                engine.start(name, _on_node if elsewhere else _here, running[name].settings, splits)
+                running[name] = run = waiting.pop(name)
+                engine.start(name, _on_node if elsewhere else _here, type(run), run.settings, splits)
             ended = engine.ended(MIRROR_SECONDS)
             for name, run in running.items() if elsewhere else ():
                 epochs[name] = _show_epoch(run, epochs[name])
@@ -174,43 +233,58 @@ def _work(runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine | He
                 run = running.pop(name)
                 attempts[name] += 1
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
-                    console.print(f"{_name(run)}: {error}; restarting it")
+                    console.print(f"{run.title}: {error}; restarting it")
                     waiting[name] = run
                     continue
-                if not error or (elsewhere and RunFolder(run.path).history):
+                if not error or (elsewhere and run.history):
                     track(run.path)
-                console.print(f"{_name(run)}: {error or 'done'}")
+                console.print(f"{run.title}: {error or 'done'}")
                 errors += [error] if error else []
     finally:
         engine.stop()
         for run in running.values() if elsewhere else ():
-            if RunFolder(run.path).history:
+            if run.history:
                 track(run.path)
     return errors
 
 
-def _show_epoch(run: RunFolder, shown: int) -> int:
+def _show_epoch(run: AnyRun, shown: int) -> int:
     """Print the last epoch of a run, if more than `shown` are done; the progress bars of other processes are not
     visible. Returns how many are done."""
-    history = RunFolder(run.path).history
+    history = run.history
     if len(history) > shown:
-        last = history[-1]
-        epoch = f"epoch {last['epoch']}/{run.settings.training.epochs}"
-        console.print(f"{_name(run)}: {epoch}, loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s")
+        console.print(
+            f"{run.title}: epoch {len(history)}/{run.settings.training.epochs}, {run.epoch_text(history[-1])}"
+        )
     return len(history)
 
 
-def _name(run: RunFolder) -> str:
-    return f"{run.settings.recipe}, seed {run.settings.seed}"
+def _raise_first(errors: Sequence[Exception]) -> None:
+    if errors:
+        wrong = isinstance(errors[0], (*FAULTS, OSError))
+        raise errors[0] if wrong else UserError(f"a run failed: {errors[0]}")
 
 
 def _advice(archive: Archive, runs: Sequence[RunFolder]) -> str:
     from hmerbench.benchmarks.report.ladder import advice
 
-    return advice(runs[0].settings.preset) if archive.name == "crohme" else ""
+    return advice(runs[0].preset) if archive.name == "crohme" else ""
 
 
-def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
+def _show_perplexities(runs: Sequence[LanguageRun]) -> None:
+    """Print what this job made, and where it is."""
+    from hmerbench.benchmarks.tracking.track import track
+
+    rows = []
+    for run in runs:
+        track(run.path)
+        scores, row = run.scores, {"recipe": run.recipe, "seed": run.seed}
+        row |= {"test perplexity": scores["test_perplexity"], "words": scores["test_words"]}
+        rows.append(row | {"validation": scores["valid_perplexity"], "minutes": run.seconds[-1] / 60, "run": run.path})
+    show(f"language models on {runs[0].data}", rows)
+
+
+def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
     """Write and print the tables, then the paths of all results and, last, what this job made."""
     from hmerbench.benchmarks.report import tables
     from hmerbench.benchmarks.report.compare import what_a_difference_means

@@ -271,7 +271,6 @@ def test_progress_of_runs(tmp_path: Path) -> None:
             "restore it, or delete this run folder",
         ),
     }
-    assert {status for status, _ in listed.values()} == set(listing.STAGES)
 
 
 def test_ls_lists_everything_without_slow_imports(tmp_path: Path) -> None:

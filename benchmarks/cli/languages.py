@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from hmerbench.benchmarks.cli import options
 from hmerbench.benchmarks.cli.options import RESULTS, Crohme, Ptb, Results, app, parse_list, parse_seed
-from hmerbench.benchmarks.errors import UserError
 
 PANEL = "Language models"
 
@@ -21,22 +21,19 @@ def reproduce_lm(
         ),
     ] = "lm-char-small",
     seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7",
+    force: options.Force = False,
     results: Results = RESULTS,
+    jobs: options.Jobs = None,
+    engine: options.EngineName = "local",
+    cpus: options.Cpus = 1,
+    gpus: options.Gpus = None,
 ) -> None:
     """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
-    from functools import partial
-
-    from hmerbench.benchmarks.language_models.corpus import read_corpus
-    from hmerbench.benchmarks.language_models.reproduce import on_captions, reproduce
+    from hmerbench.benchmarks.jobs.engine import Placing
     from hmerbench.benchmarks.language_settings import resolve
+    from hmerbench.benchmarks.reproduce import Options, reproduce_language_models
     from hmerbench.benchmarks.runs.workspace import open_data
 
-    names, numbers = parse_list(recipes), [parse_seed(seed) for seed in parse_list(seeds)]
-    if not (names and numbers):
-        raise UserError("no recipe or no seed is given: omit --recipes and --seeds for lm-char-small, seed 7")
-    for name in names:
-        resolve(name, numbers[0])  # a misspelt one is refused before data is made
-    if ptb is not None:
-        reproduce(partial(read_corpus, ptb), names, numbers, results)
-    else:
-        on_captions(open_data(crohme, results), names, numbers, results)
+    job, numbers = Options(force, Placing(engine, jobs, cpus, gpus)), [parse_seed(seed) for seed in parse_list(seeds)]
+    asked = [resolve(recipe, seed) for recipe in parse_list(recipes) for seed in numbers]  # before data is made
+    reproduce_language_models(asked, ptb or open_data(crohme, results), results, job)

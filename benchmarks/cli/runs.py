@@ -224,11 +224,11 @@ def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made 
 def remove(folder: Folder, yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:
     """Delete a run made by mistake, with its MLflow entry."""
     from hmerbench.benchmarks.printing import counted
-    from hmerbench.benchmarks.runs.kinds import run_in
+    from hmerbench.benchmarks.runs.listing import run_in
     from hmerbench.benchmarks.tracking.track import remove
 
     run = run_in(folder)
-    what = f"{folder}, {counted(len(run.history), 'epoch')} of {run.settings.recipe}"
+    what = f"{folder}, {counted(len(run.history), 'epoch')} of {run.recipe}"
     if not (yes or (sys.stdin.isatty() and typer.confirm(f"delete {what}, and its MLflow entry?"))):
         raise UserError(f"{what}: nothing was deleted; --yes deletes without asking")
     logged = remove(folder)

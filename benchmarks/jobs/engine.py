@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 
 if TYPE_CHECKING:
@@ -50,12 +49,12 @@ class Placing:
         gib = sum(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus)) / 2**30
         return max(1, min(runs, cores() // RUN_CORES, int(gib / RUN_GIB)))
 
-    def open(self, archive: Archive, workspace: Path, logs: Path, jobs: int) -> "Engine":
-        """Start the engine for at most `jobs` jobs at a time. Jobs on this machine log to `logs`."""
+    def open(self, data: Path, workspace: Path, logs: Path, jobs: int) -> "Engine":
+        """Start the engine for at most `jobs` jobs at a time on `data`. Jobs on this machine log to `logs`."""
         if self.engine == "ray":
             from hmerbench.benchmarks.jobs.ray_cluster import Ray
 
-            return Ray(archive, workspace, self.cpus, self.gpus)
+            return Ray(data, workspace, self.cpus, self.gpus)
         from hmerbench.benchmarks.jobs.processes import Processes
 
-        return Processes(archive.path, workspace, logs, jobs)
+        return Processes(data, workspace, logs, jobs)

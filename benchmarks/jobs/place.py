@@ -1,8 +1,11 @@
-"""The archive and the folder of a job, wherever it runs; a job resumes from the files in its folder."""
+"""Where a job does its work: its data and its folder, wherever it runs; it resumes from the files in its folder."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.errors import FAULTS
 
 
 class Died(Exception):
@@ -10,14 +13,21 @@ class Died(Exception):
 
 
 class Place:
-    """The archive, and the workspace that contains a job's folder: on this machine, the workspace itself."""
+    """The data, an archive or a folder of texts, and the workspace that contains a job's folder: on this machine, the
+    workspace itself."""
 
-    def __init__(self, archive: Path, workspace: Path):
-        self.archive_path, self.workspace = archive, workspace
+    def __init__(self, data: Path, workspace: Path, opened: Archive | None = None):
+        """`opened`: the archive, if it is open already."""
+        self.path, self.workspace, self.opened = data, workspace, opened
+
+    def data(self) -> Path:
+        """The path of the data."""
+        return self.path
 
     def archive(self) -> Archive:
         """The archive to work on."""
-        return open_archive(self.archive_path)
+        self.opened = self.opened or open_archive(self.data())
+        return self.opened
 
     def pull(self, name: str) -> Path:
         """The folder `name` of the workspace, with everything that earlier attempts left in it."""
@@ -25,3 +35,26 @@ class Place:
 
     def push(self, name: str) -> None:
         """Save the folder's present files, in case this job dies."""
+
+
+class Here:
+    """Jobs in this process, one at a time: every job has ended when `start` returns. Anything but a fault of its input,
+    such as a full disk, ends all."""
+
+    def __init__(self, place: Place):
+        self.place, self.results = place, dict[str, Exception | None]()
+
+    def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
+        """Do job(place, *arguments)."""
+        try:
+            self.results[name] = job(self.place, *arguments)
+        except FAULTS as error:
+            self.results[name] = error
+
+    def ended(self, seconds: float) -> dict[str, Exception | None]:
+        """The jobs that were done since the last call, with what they raised."""
+        results, self.results = self.results, {}
+        return results
+
+    def stop(self) -> None:
+        """Nothing is running."""

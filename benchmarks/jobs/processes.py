@@ -24,14 +24,13 @@ class Processes:
     Jobs that share a GPU share it through NVIDIA's MPS, where that can be started.
     """
 
-    def __init__(self, archive: Path, workspace: Path, logs: Path, share: int):
+    def __init__(self, data: Path, workspace: Path, logs: Path, share: int):
         import torch  # not above, as every job's process imports this file
 
         from hmerbench.benchmarks.environment import cores
 
-        self.place, self.logs = Place(archive, workspace), logs
-        self.threads = None if "OMP_NUM_THREADS" in os.environ else max(1, cores() // share)
-        self.cores = max(1, cores() // share)
+        self.place, self.logs, self.cores = Place(data, workspace), logs, max(1, cores() // share)
+        self.threads = None if "OMP_NUM_THREADS" in os.environ else self.cores
         self.devices = torch.cuda.device_count()
         self.service = MultiProcessService() if self.devices and share > self.devices else None
         self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, result, device

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hmerbench.benchmarks.data.archive import Archive, ink_beside, open_archive
+from hmerbench.benchmarks.data.archive import ink_beside
 from hmerbench.benchmarks.errors import UserError, reason, without_secrets
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.jobs.place import Died, Place
@@ -29,11 +29,11 @@ Files = dict[str, tuple[bytes, int]]  # path inside a folder -> content, modific
 class Ray:
     """Jobs on the nodes of a Ray cluster: the one at RAY_ADDRESS, else one running here, else one started here.
 
-    A node needs nothing but hmerbench: it receives the archive, works in a scratch folder, and returns its files after
+    A node needs nothing but hmerbench: it receives the data, works in a scratch folder, and returns its files after
     every epoch, so that a job whose node dies resumes elsewhere from its last epoch.
     """
 
-    def __init__(self, archive: Archive, workspace: Path, cpus: float, gpus: float | None):
+    def __init__(self, data: Path, workspace: Path, cpus: float, gpus: float | None):
         self.ours = not ray.is_initialized()
         if self.ours:
             try:
@@ -58,8 +58,8 @@ class Ray:
         self.needs = {"num_cpus": cpus, "num_gpus": gpus}
         here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         depot = ray.remote(num_cpus=0, scheduling_strategy=here)(Depot).remote(workspace.resolve())
-        content = {name: ray.put(file) for name, file in sent_files(archive).items()}
-        self.place = NodePlace(archive.path.resolve(), content, depot)
+        content = {name: ray.put(file) for name, file in sent_files(data).items()}
+        self.place = NodePlace(data.resolve(), content, depot)
         self.running: dict[Any, str] = {}
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
@@ -99,11 +99,13 @@ def _error_of(reference: Any) -> Exception | None:
     return None
 
 
-def sent_files(archive: Archive) -> dict[str, bytes]:
-    """The archive and its pen strokes by path in its folder; nothing if it is unpacked, at a path all nodes share."""
-    folder = archive.path.parent
-    files = (archive.path, ink_beside(archive.path)) if archive.path.is_file() else ()
-    return {str(file.relative_to(folder)): file.read_bytes() for file in files if file.is_file()}
+def sent_files(data: Path) -> dict[str, bytes]:
+    """An archive with its pen strokes, or the texts in a folder, by path beside the data; nothing of an archive that is
+    unpacked, at a path that all nodes share."""
+    files = (
+        (data, ink_beside(data)) if data.is_file() else (data / f"{name}.txt" for name in ("train", "valid", "test"))
+    )
+    return {str(file.relative_to(data.parent)): file.read_bytes() for file in files if file.is_file()}
 
 
 class Depot:
@@ -126,18 +128,16 @@ class Depot:
 class NodePlace(Place):
     """A scratch folder on a node, synchronized with the driver's workspace through its depot."""
 
-    def __init__(self, archive: Path, content: dict[str, Any], depot: Any):
-        super().__init__(archive, Path())
+    def __init__(self, data: Path, content: dict[str, Any], depot: Any):
+        super().__init__(data, Path())
         self.content, self.depot = content, depot
         self.known: dict[str, Times] = {}  # folder -> files that the depot has
 
-    def archive(self) -> Archive:
-        """The archive; if it is a file, copied to this node with its pen strokes."""
-        if not self.content:
-            return super().archive()
+    def data(self) -> Path:
+        """The data; what was sent of them is copied to this node."""
         for name, content in self.content.items():
             write_atomically(self.workspace / name, ray.get(content))
-        return open_archive(self.workspace / self.archive_path.name)
+        return self.workspace / self.path.name if self.content else self.path
 
     def pull(self, name: str) -> Path:
         """The scratch folder, filled with the driver's files."""

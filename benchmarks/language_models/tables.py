@@ -43,7 +43,7 @@ def tables(results: Path) -> dict[str, pd.DataFrame]:
     runs = [run for run in LanguageRun.under(results / "reproduced") if run.finished]
     by_recipe: dict[str, list[LanguageRun]] = {}
     for run in runs:
-        by_recipe.setdefault(run.settings.recipe, []).append(run)
+        by_recipe.setdefault(run.recipe, []).append(run)
     return {
         "language": pd.DataFrame([_row(recipe, by_recipe.get(recipe, ())) for recipe in REPORTED]),
         "language_curves": pd.DataFrame([line for run in runs for line in _curve(run)], columns=CURVE),
@@ -72,7 +72,7 @@ def _row(recipe: str, runs: Sequence[LanguageRun]) -> dict[str, object]:
 def _curve(run: LanguageRun) -> list[list[object]]:
     measured = ("epoch", "rate", "train_perplexity", "valid_perplexity")
     return [
-        [run.settings.recipe, run.settings.seed, *(line[name] for name in measured), seconds / 60]
+        [run.recipe, run.seed, *(line[name] for name in measured), seconds / 60]
         for line, seconds in zip(run.history, run.seconds, strict=True)
     ]
 

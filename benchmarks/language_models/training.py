@@ -55,8 +55,7 @@ def train(run: LanguageRun, corpus: Corpus, on_epoch: Callable[[dict[str, Any]],
     one in which another process trains, and Diverged for a loss that is no longer finite.
     """
     with locked(run.path):
-        if (run.path / run.FILE).exists() and (there := LanguageRun(run.path).settings) != run.settings:
-            raise UserError(f"{run.path}: it holds a run of other settings ({there.run_name}); choose another folder")
+        run.refuse_other()
         remove_partial(run.path)
         Trainer(run, corpus, on_epoch).run()
 
@@ -109,7 +108,7 @@ class Trainer:
             )
         while self.position.epoch < self.training.epochs:
             self._epoch()
-        if not (self.folder.finished and (self.folder.path / "weights.safetensors").exists()):
+        if not self.folder.trained:
             self._finish()
 
     def _epoch(self) -> None:
@@ -138,9 +137,8 @@ class Trainer:
         earlier = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
         self.folder.write("history.jsonl", [*earlier, line])
         self._save()
-        name = f"{self.settings.recipe} seed {self.settings.seed}: epoch {line['epoch']}/{self.training.epochs}"
-        found = f"perplexity {line['train_perplexity']:.2f}, validation {line['valid_perplexity']:.2f}"
-        err_console.print(f"{name} {found}, {line['words_per_s']:.0f} words/s")
+        done = f"epoch {line['epoch']}/{self.training.epochs}"
+        err_console.print(f"{self.folder.title}: {done}, {self.folder.epoch_text(line)}")
         if self.on_epoch:
             self.on_epoch(line)
 

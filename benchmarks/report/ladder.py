@@ -1,14 +1,18 @@
-"""The ladder of presets: what each rung costs and reads, as measured by the committed runs."""
+"""The ladder of presets: what each rung costs and reads, as measured by the committed runs; and a job's plan."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import COMMITTED
+from hmerbench.benchmarks.printing import show
 from hmerbench.benchmarks.report.paper import YEAR, reference
 from hmerbench.benchmarks.report.presets import number_range
 from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.listing import shipped
+from hmerbench.benchmarks.runs.listing import AnyRun, shipped
 
 RECIPE = "comer-fusion"  # the row that shows how well a preset reads
 COST, READS = "training a row of Table 1", f"Fusion's ExpRate on CROHME {YEAR}"  # headings
@@ -53,3 +57,32 @@ def _rate(preset: str, root: Path) -> str:
     runs = [RunFolder(path).scores for path in root.glob(f"{RECIPE}/{preset}-seed*")]
     rates = [100 * scores[YEAR].exact / scores[YEAR].n for scores in runs if YEAR in scores]
     return f"{mean(rates):.1f} %" if rates else ""
+
+
+def show_plan(runs: Sequence[AnyRun], splits: Sequence[str]) -> None:
+    """Print, before a job begins, what is done of each run, and how long its training will take."""
+    rows = []
+    for run in runs:
+        done = ["trained", *(split for split in splits if run.scored(split))] if run.trained else []
+        row = {"row": run.recipe, "seed": run.seed, "already done": ", ".join(done) or "-"}
+        rows.append(row | {"training time": "-" if run.trained else expected_time(run)})
+    of = f"preset {runs[0].preset}" if runs[0].preset else f"language models on {runs[0].data}"
+    show(f"plan: {of}, test sets {', '.join(splits)}", rows)
+
+
+def expected_time(run: AnyRun) -> str:
+    """How long a training will take, by those finished here, or else by the committed ones."""
+    if (seconds := expected_seconds(run)) is not None:
+        return f"~{seconds:.0f} s" if seconds < 120 else f"~{seconds / 60:.0f} min"
+    return (run.data == "crohme" and measured_cost(run.preset, run.recipe)) or "unknown"
+
+
+def expected_seconds(run: AnyRun) -> float | None:
+    """Median duration of the finished trainings in the same workspace that are alike: at a recognizer's preset, or of a
+    language model's recipe; None if there are none."""
+    alike = f"*/{run.preset}-seed*" if run.preset else f"{run.path.parent.name}/*"
+    durations = list[float]()
+    for other in map(type(run), run.path.parents[1].glob(alike)):
+        with suppress(UserError):  # a damaged file there is no fault of this run
+            durations += other.seconds[-1:] if other.trained else []
+    return median(durations) if durations else None

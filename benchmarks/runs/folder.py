@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from pydantic import conlist
 
@@ -17,9 +17,8 @@ from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.resolve import load
-from hmerbench.benchmarks.runs.run import Run, store_key
-from hmerbench.benchmarks.runs.schemas import Epoch, Errors, State
+from hmerbench.benchmarks.resolve import check_folder, load
+from hmerbench.benchmarks.runs.run import Open, Run, store_key
 from hmerbench.benchmarks.strict_files import read_columns
 from hmerbench.benchmarks.validation import validate
 from hmerbench.evaluation.scoring.metrics import Expression
@@ -27,11 +26,71 @@ from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.errors import one_line
 
 
+class Epoch(Open):
+    """A line of history.jsonl. `loss`: mean over the micro-batches; `val_token_exprate`: token match in percent, if the
+    epoch was validated."""
+
+    epoch: int
+    loss: float
+    step: int
+    lr: float
+    seconds: float
+    images_per_s: float
+    val_token_exprate: NotRequired[float]
+    val_seconds: NotRequired[float]
+
+
+class State(Open):
+    """checkpoint.json: the progress of training."""
+
+    epoch: int
+    step: NotRequired[int]
+    best_epoch: NotRequired[int]
+    finished: bool
+
+
+class Confusion(Open):
+    """A label read as another: how often, how often at the same position, and in how many expressions."""
+
+    truth: str
+    prediction: str
+    count: int
+    aligned: int
+    expressions: int
+
+
+class Structure(Open):
+    """The n expressions that contain a structure, and how many of them are correct."""
+
+    structure: str
+    n: int
+    exact: int
+
+
+class Length(Open):
+    """The n expressions in a bucket of lengths, and how many of them are correct."""
+
+    bucket: str
+    n: int
+    exact: int
+
+
+class Errors(Open):
+    """errors/<set>.json: confusions and their counts."""
+
+    n: int
+    symbols: list[Confusion]
+    relations: list[Confusion]
+    structure: list[Structure]
+    length: list[Length]
+
+
 class RunFolder(Run[Config]):
     """A recognizer's run: a recipe at a preset and seed."""
 
     FILE, EPOCH, LOSS, LOAD = "config.yaml", Epoch, "loss", staticmethod(load)
     PARTS = (FILE, "environment.json", "history.jsonl", "scores", "predictions")
+    PROGRESS = ("checkpoint.json", "checkpoint.safetensors")
 
     # ----------------------------------------------------------------------------------------------------- contents
 
@@ -58,8 +117,7 @@ class RunFolder(Run[Config]):
 
     @property
     def state(self) -> State | None:
-        """State of the current checkpoint, read anew; a committed run has none."""
-        self._cache.pop("checkpoint.json", None)
+        """State of the current checkpoint; a committed run has none."""
         return self._read("checkpoint.json", State) if (self.path / "checkpoint.json").exists() else None
 
     @property
@@ -71,6 +129,11 @@ class RunFolder(Run[Config]):
     def errors(self) -> dict[str, Errors]:
         """errors/<set>.json by test set."""
         return {split: self._read(f"errors/{split}.json", Errors) for split in self.sets("errors/*.json")}
+
+    @staticmethod
+    def epoch_text(epoch: Mapping[str, Any]) -> str:
+        """What is printed of an epoch that is done."""
+        return f"loss {epoch['loss']:.4f}, {epoch['images_per_s']:.0f} images/s"
 
     @property
     def exprate(self) -> float:
@@ -89,6 +152,10 @@ class RunFolder(Run[Config]):
     def has_weights(self) -> bool:
         """Whether it can recognize: of packed runs, those of a row's first seed."""
         return self.weights.exists()
+
+    def refuse_other(self) -> None:
+        """Raise UserError if the folder holds a run of other settings."""
+        check_folder(self.settings, self.path)
 
     @property
     def finished(self) -> bool:
@@ -153,8 +220,7 @@ class RunFolder(Run[Config]):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Digest of the contents from which a file was made, by the file's name; read anew, as others may add to it."""
-        self._cache.pop("sources.json", None)
+        """Digest of the contents from which a file was made, by the file's name."""
         return self._read("sources.json", dict[str, str]) if (self.path / "sources.json").exists() else {}
 
     def file_digest(self, name: str) -> str:
@@ -168,35 +234,17 @@ class RunFolder(Run[Config]):
         with locked(self.path, ".sources", seconds=60):  # another test set may be done at the same time
             self.write("sources.json", self.sources | {name: digest})
 
-    def forget_training(self) -> None:
-        """Make the next training start afresh; weights, predictions and scores stay until newer ones replace them."""
-        with locked(self.path):
-            for name in ("checkpoint.json", "checkpoint.safetensors"):  # without the first, the run is not done
-                (self.path / name).unlink(missing_ok=True)
-            self.write("history.jsonl", [])  # an empty one keeps another run's weights from being reused
-
     def drop_results(self) -> None:
         """Delete what was recognized with other weights than the current ones, and its scores."""
         for name in ("scores", "errors", "symlg", "predictions"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-            self._cache = {key: value for key, value in self._cache.items() if not key.startswith(f"{name}/")}
 
     # ----------------------------------------------------------------------------------------------- names and keys
-
-    @property
-    def recipe(self) -> str:
-        """Name of the table's row: a shipped recipe, or the stem of a YAML file."""
-        return self.settings.recipe
 
     @property
     def preset(self) -> str:
         """Name of what was spent: a rung of the ladder, or the stem of a YAML file."""
         return self.settings.preset
-
-    @property
-    def seed(self) -> int:
-        """From 0 to 2^64 - 1; first weights, order, dropout and distortions are drawn from it."""
-        return self.settings.seed
 
     @property
     def command(self) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.language_settings import LanguageSettings, load
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.runs.run import Run, store_key
-from hmerbench.benchmarks.runs.schemas import Open
+from hmerbench.benchmarks.runs.run import Open, Run, store_key
 
 
 class Epoch(Open):
@@ -30,6 +30,7 @@ class LanguageRun(Run[LanguageSettings]):
 
     FILE, EPOCH, LOSS, LOAD = "language.yaml", Epoch, "train_perplexity", staticmethod(load)
     PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")
+    PROGRESS = ("scores.json", "checkpoint.safetensors")
     preset = ""  # language models have none
 
     @staticmethod
@@ -37,6 +38,18 @@ class LanguageRun(Run[LanguageSettings]):
         """CPUs with their threads, as other work shared them."""
         name, threads = place.get("device", "unknown"), place.get("threads", 1)
         return name if place.get("gpu") else f"{name}, {counted(threads, 'thread')}"
+
+    @staticmethod
+    def epoch_text(epoch: Mapping[str, Any]) -> str:
+        """What is printed of an epoch that is done."""
+        found = f"perplexity {epoch['train_perplexity']:.2f}, validation {epoch['valid_perplexity']:.2f}"
+        return f"{found}, {epoch['words_per_s']:.0f} words/s"
+
+    def refuse_other(self) -> None:
+        """Raise UserError if the folder holds a run of other settings."""
+        if (self.path / self.FILE).exists() and (there := load(self.path / self.FILE)) != self.settings:
+            fix = f"it holds a run of other settings ({there.run_name}); choose another folder"
+            raise UserError(f"{self.path}: {fix}")
 
     @property
     def scores(self) -> dict[str, Any]:
@@ -47,6 +60,15 @@ class LanguageRun(Run[LanguageSettings]):
     def finished(self) -> bool:
         """Whether training and test are over."""
         return bool(self.scores)
+
+    @property
+    def trained(self) -> bool:
+        """Whether they are, and the weights are here."""
+        return self.finished and (self.path / "weights.safetensors").exists()
+
+    def scored(self, split: str) -> bool:
+        """Whether it is tested, which ends its training."""
+        return self.trained
 
     @property
     def status(self) -> tuple[str, str]:
@@ -67,7 +89,7 @@ class LanguageRun(Run[LanguageSettings]):
     @property
     def command(self) -> str:
         """The command that trains and tests it."""
-        return f"hmerbench reproduce-lm --recipes {self.settings.recipe} --seeds {self.settings.seed}"
+        return f"hmerbench reproduce-lm --recipes {self.recipe} --seeds {self.seed}"
 
     @property
     def data(self) -> str:

@@ -1,4 +1,4 @@
-"""Listing of recipes, and of runs with their progress. Imports no torch, so that it is fast."""
+"""Runs of either kind, recipes, and their listing. Imports no torch, so that it is fast."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,15 +8,17 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.language_settings import RECIPES
 from hmerbench.benchmarks.resolve import SHIPPED, names
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.kinds import KINDS, AnyRun
+from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.yaml_files import read_yaml
 
-STAGES = ("damaged", "untrained", "training", "trained", "recognized", "scored")
+AnyRun = RunFolder | LanguageRun
+KINDS = (RunFolder, LanguageRun)  # told apart by the file of their settings
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A run folder. `status` is one of STAGES, or `tested`, of a language model; `words` gives details."""
+    """A run folder. `status`: damaged, untrained, training, trained, recognized or scored, or, of a language model,
+    tested; `words` gives details."""
 
     folder: str
     data: str
@@ -32,18 +34,18 @@ def shipped(kind: str, key: str = "description") -> dict[str, str]:
     return {name: str(read_yaml(SHIPPED / kind / f"{name}.yaml").get(key, "")) for name in names(kind)}
 
 
-def roots(results: Path) -> list[Path]:
-    """Folders of reproduced runs, of runs on CROHME, and of those on other data."""
-    return [results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))]
+def run_in(folder: Path) -> AnyRun:
+    """The run in a folder. Without settings it counts as a recognizer's, whose reading says what is missing."""
+    return next((kind for kind in KINDS if (folder / kind.FILE).exists()), RunFolder)(folder)
 
 
 def runs(results: Path, kind: type[AnyRun] = RunFolder) -> list[Listed]:
     """Reproduced runs, then runs made here on CROHME or another text of the papers, then runs on other data."""
     listed = []
-    for run in kind.under(*roots(results)):
+    for run in kind.under(results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))):
         identity = "", run.path.parent.name, "", None
         try:
-            identity = run.data, run.settings.recipe, run.preset, run.settings.seed
+            identity = run.data, run.recipe, run.preset, run.seed
             status, words = run.status
         except UserError as error:
             status, words = "damaged", str(error)

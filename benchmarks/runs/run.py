@@ -1,4 +1,7 @@
-"""A run folder of any kind: how its files are read and written, and what is known of the training in it."""
+"""A run folder of any kind: how its files are read and written, and what is known of the training in it.
+
+A file that does not match the type given for it is damaged.
+"""
 
 import json
 import re
@@ -8,30 +11,55 @@ from datetime import datetime
 from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no other
 
+from hmerbench.benchmarks.config import RunSettings
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import content_of, folders_with, write_atomically
-from hmerbench.benchmarks.runs.schemas import Environment
+from hmerbench.benchmarks.files import content_of, folders_with, locked, write_atomically
 from hmerbench.benchmarks.strict_files import read_plain
-from hmerbench.benchmarks.validation import Settings, first_fault
+from hmerbench.benchmarks.validation import first_fault
 from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.models.errors import one_line
+
+Settings = TypeVar("Settings", bound=RunSettings)
+
+
+@with_config(ConfigDict(extra="allow"))
+class Open(TypedDict):
+    """A TypedDict that keeps unknown keys."""
+
+
+class Environment(Open, total=False):
+    """environment.json: where and when training began, and other environments in which it was `resumed`. `trained_in`:
+    the folder from which weights were reused; `start`: the weights that training began with, if from others."""
+
+    started: str
+    device: str
+    threads: int
+    bf16_unit: str | None
+    versions: dict[str, str]
+    revision: str | None
+    trained_in: str
+    start: dict[str, str]
+    resumed: list[dict[str, Any]]
 
 
 class Run(Generic[Settings]):
     """A recipe at a seed, in a folder of its own: a recognizer's (RunFolder) or a language model's (LanguageRun).
 
-    Contents are read once, on first access, and are empty if a later stage has yet to write them; the progress of the
-    run is looked up at every access. Reading raises UserError for a damaged file.
+    Contents are read when they are asked for, again only if their file has changed, and are empty if a later stage has
+    yet to write them. Reading raises UserError for a damaged file.
     """
 
     FILE: ClassVar[str]
     """the file of its settings"""
     PARTS: ClassVar[tuple[str, ...]]
     """the files and folders that are packed"""
+    PROGRESS: ClassVar[tuple[str, ...]]
+    """the files without which its training is not done"""
     EPOCH: ClassVar[Any]
     """a line of history.jsonl"""
     LOSS: ClassVar[str]
@@ -42,7 +70,7 @@ class Run(Generic[Settings]):
     def __init__(self, path: Path, settings: Settings | None = None):
         """`settings` default to those in the folder; a run that has not begun needs them."""
         self.path = path
-        self._cache: dict[str, Any] = {}  # contents by file name
+        self._read_before: dict[str, tuple[object, Any]] = {}  # by file name: its state then, and the contents
         if settings is not None:
             self.settings = settings
 
@@ -60,10 +88,12 @@ class Run(Generic[Settings]):
         scored = name.startswith(("scores/", "errors/"))
         fix = "score this run again" if scored else "restore it, or delete this run folder"
         try:
-            if name not in self._cache:
+            status = path.stat()
+            version = status.st_ino, status.st_size, status.st_mtime_ns
+            if self._read_before.get(name, (None,))[0] != version:
                 text = json.dumps(read_plain(path))  # through JSON: strict types
-                self._cache[name] = _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
-            return self._cache[name]
+                self._read_before[name] = version, _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
+            return self._read_before[name][1]
         except FileNotFoundError:
             raise UserError(f"{path}: missing; {fix}") from None
         except ValidationError as error:
@@ -75,7 +105,13 @@ class Run(Generic[Settings]):
     def write(self, name: str, content: Any) -> None:
         """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
         write_atomically(self.path / name, content_of(name, content))
-        self._cache.pop(name, None)
+
+    def forget_training(self) -> None:
+        """Make the next training start afresh; what an earlier one made stays until newer files replace it."""
+        with locked(self.path):
+            for name in self.PROGRESS:
+                (self.path / name).unlink(missing_ok=True)
+            self.write("history.jsonl", [])  # an empty one keeps another run's weights from being reused
 
     @cached_property
     def settings(self) -> Settings:
@@ -86,6 +122,21 @@ class Run(Generic[Settings]):
     def stored(self) -> dict[str, Any]:
         """Its file as it is: an older one lacks newer settings; adding them would change its digest."""
         return read_yaml(self.path / self.FILE)
+
+    @property
+    def recipe(self) -> str:
+        """Name of what is trained: a shipped recipe, or the stem of a YAML file."""
+        return self.settings.recipe
+
+    @property
+    def seed(self) -> int:
+        """From 0 to 2^64 - 1; all that is random is drawn from it."""
+        return self.settings.seed
+
+    @property
+    def title(self) -> str:
+        """RECIPE, seed N."""
+        return f"{self.recipe}, seed {self.seed}"
 
     @property
     def history(self) -> list[Any]:

@@ -28,8 +28,8 @@ from mlflow.entities import (
 from mlflow.exceptions import MlflowException
 
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.kinds import AnyRun
 from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.listing import AnyRun
 from hmerbench.benchmarks.tracking.tree import NOTE
 from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.evaluation.datasets import datasets
@@ -60,7 +60,7 @@ def _made_by(run: AnyRun) -> dict[str, str]:
 def log_facts(client: MlflowClient, mlrun: Run, run: AnyRun, in_table: bool) -> None:
     """Log the configuration as parameters, which never change, and environment and identity as tags, which may."""
     params = {name: str(value) for name, value in flat(run.stored).items() if name not in mlrun.data.params}
-    tags = flat({"env": run.environment}) | {"recipe": run.settings.recipe, "seed": run.settings.seed}
+    tags = flat({"env": run.environment}) | {"recipe": run.recipe, "seed": run.seed}
     tags |= {"config_digest": run.digest, "run_folder": run.path} | _made_by(run)
     tags |= {name: mlrun.data.tags[name] for name in ("mlflow.user",) if name in mlrun.data.tags}  # who was first
     if isinstance(run, RunFolder):

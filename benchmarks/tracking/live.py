@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.listing import run_in
 from hmerbench.benchmarks.tracking.track import track, warn
 from hmerbench.benchmarks.tracking.tracking_store import bounded, tracking_uri
 
@@ -69,7 +69,7 @@ def _follow(folder: Path, seconds: float) -> None:
         monitor.finish()
     if os.read(sys.stdin.fileno(), 4) != b"done":
         with suppress(UserError):
-            if RunFolder(folder).history:
+            if run_in(folder).history:
                 track(folder)
 
 

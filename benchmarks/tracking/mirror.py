@@ -19,7 +19,7 @@ from mlflow.exceptions import MlflowException
 
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.kinds import AnyRun
+from hmerbench.benchmarks.runs.listing import AnyRun
 from hmerbench.benchmarks.runs.run import store_key
 from hmerbench.benchmarks.tracking import contents
 from hmerbench.benchmarks.tracking.tracking_store import (
@@ -171,8 +171,7 @@ class Mirror:
                 return found, epochs
             if created:
                 raise RuntimeError("it does not return the run that was just created")
-            name = f"{run.settings.recipe}, seed {run.settings.seed}"
-            created = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, name)
+            created = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, run.title)
 
     def _find(self, run: AnyRun) -> tuple[Run | None, set[int]]:
         """The folder's MLflow run, if there is one, and its epochs.

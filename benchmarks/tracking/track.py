@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from hmerbench.benchmarks.errors import UserError, reason
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import err_console
-from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.kinds import run_in
+from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.listing import run_in
 from hmerbench.benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def track(
     under = under or study_of(folder)
     run = run_in(folder)
     _ = run.settings, run.history, run.environment, run.finished, run.scores  # report damaged files now, as errors
-    if running and not (run.history and isinstance(run, RunFolder) and run.state):
+    if running and not (run.history and (isinstance(run, LanguageRun) or run.state)):
         return None
     return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
 

@@ -70,7 +70,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
         journal = str(folder.resolve() / "journal.log")
         job = Job(problem, storage or journal, trials, str(folder.resolve()), _owner(folder))
         jobs = placing.jobs or 1
-        engine, logger = placing.open(archive, space, folder, jobs), TrialLogger()
+        engine, logger = placing.open(archive.path, space, folder, jobs), TrialLogger()
         try:
             study = _complete(job, engine, jobs, [problem.defaults], logger)
             default_trial(study)

@@ -90,12 +90,25 @@ def test_pen_strokes_travel_with_their_archive(archive: Path, tmp_path: Path, mo
     files = (path for path in (archive / "data").rglob("*") if path.is_file())
     packed.write_bytes(zipped({str(path.relative_to(archive)): path.read_bytes() for path in files}))
     strokes.write_bytes(zipped({"a.inkml": "<ink/>"}))
-    sent = ray_cluster.sent_files(open_archive(packed))
+    sent = ray_cluster.sent_files(packed)
     monkeypatch.setattr(ray_cluster.ray, "get", lambda name: sent[name])
     place = ray_cluster.NodePlace(packed, {name: name for name in sent}, None)
     place.workspace = tmp_path / "node"
     assert place.archive().ink_digest == open_archive(packed).ink_digest
-    assert ray_cluster.sent_files(open_archive(archive)) == {}  # unpacked: a path that all nodes have
+    assert ray_cluster.sent_files(archive) == {}  # unpacked: a path that all nodes have
+
+
+def test_a_folder_of_texts_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = tmp_path / "driver/ptb"
+    texts.mkdir(parents=True)
+    for name in ("train", "valid", "test", "readme"):
+        (texts / f"{name}.txt").write_text(name)
+    sent = ray_cluster.sent_files(texts)
+    monkeypatch.setattr(ray_cluster.ray, "get", lambda name: sent[name])
+    place = ray_cluster.NodePlace(texts, {name: name for name in sent}, None)
+    place.workspace = tmp_path / "node"
+    assert place.data() == tmp_path / "node/ptb" and (place.data() / "valid.txt").read_text() == "valid"
+    assert sorted(path.name for path in place.data().iterdir()) == ["test.txt", "train.txt", "valid.txt"]
 
 
 def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -173,17 +174,22 @@ def test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula(tmp_pa
     assert {*Vocabulary().words} - {*corpus.lexicon.words} == {*SPECIAL}
 
 
+TINY = (
+    "model: {character_size: 2, widths: 2, filters: 2, hidden: 4}\n"
+    "training: {epochs: 4, batch_size: 2, steps: 5, threads: 1}\n"
+)
+
+
 def test_the_command_runs_on_captions_and_says_so(tmp_path, monkeypatch, capsys):
     recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(
-        "model: {character_size: 2, widths: 2, filters: 2, hidden: 4}\n"
-        "training: {epochs: 4, batch_size: 2, steps: 5, threads: 1}\n"
-    )
+    recipe.write_text(TINY)
     archive = tiny_archive(tmp_path / "archive", train=100)
     arguments = ["--crohme", str(archive), "--recipes", str(recipe), "--results", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["benchmarks", "reproduce-lm", *arguments])
     assert main() == 0
-    assert "LATEX OF THE TRAINING CAPTIONS" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "LATEX OF THE TRAINING CAPTIONS" in said and "plan: language models on captions" in said
+    assert "tiny, seed 7: done" in said
     monkeypatch.setattr("sys.argv", ["benchmarks", "reproduce-lm", *arguments[:3], "port-no-line-ends", *arguments[4:]])
     assert main() == 1
     assert "port-no-line-ends: text.line_ends: false is for a text" in " ".join(capsys.readouterr().err.split())
@@ -191,3 +197,37 @@ def test_the_command_runs_on_captions_and_says_so(tmp_path, monkeypatch, capsys)
     assert run.scores["test_perplexity"] < len(SYMBOLS) + 2  # and the line's end
     header, _ = read_tensors(run.path / "weights.safetensors")
     assert header["words"][:2] == [UNKNOWN, LINE_END]
+
+
+def test_a_job_of_several_is_that_of_the_recognizers(tmp_path, monkeypatch, capsys):
+    """Processes and one after the other give the same weights; what is done stays, and one that fails stops none."""
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.live.live", nullcontext)
+    texts = tmp_path / "text"
+    texts.mkdir()
+    for name, lines in {"train": 40, "valid": 20, "test": 10}.items():
+        (texts / f"{name}.txt").write_text("".join(f"to be or not {'to' * (n % 3)}\n" for n in range(lines)))
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(TINY)
+
+    def reproduced(place: str, *more: str) -> dict[int, bytes]:
+        given = ["reproduce-lm", "--ptb", str(texts), "--recipes", str(recipe), "--results", str(tmp_path / place)]
+        app([*given, *more], standalone_mode=False)
+        runs = {run.seed: run for run in LanguageRun.under(tmp_path / place / "runs")}
+        return {seed: (run.path / "weights.safetensors").read_bytes() for seed, run in runs.items() if run.trained}
+
+    together = reproduced("a", "--seeds", "7 8", "--jobs", "2")
+    said = capsys.readouterr().out
+    assert said.count(": done") == 2 and "tiny, seed 8: epoch 4/4, perplexity" in said
+    assert together == reproduced("b", "--seeds", "7 8") and len(set(together.values())) == 2
+    capsys.readouterr()
+    assert reproduced("a", "--seeds", "7 8") == together and capsys.readouterr().out.count("already done (") == 2
+    (broken,) = (tmp_path / "a/runs").glob("tiny/*-seed7-*")
+    (broken / "checkpoint.safetensors").write_bytes(b"no weights")
+    (broken / "weights.safetensors").unlink()
+    with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it"):
+        reproduced("a", "--seeds", "7 9")
+    assert len(list((tmp_path / "a/runs").glob("tiny/*-seed9-*/scores.json"))) == 1
+    assert reproduced("a", "--seeds", "7", "--force")[7] == together[7]
+    with pytest.raises(UserError, match="no recipe or no seed is given"):
+        reproduced("a", "--seeds", "")

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from hmerbench.benchmarks.report import ladder as rungs
-from hmerbench.benchmarks.report.ladder import COST, READS, advice, ladder, measured_cost
-from hmerbench.benchmarks.report.plan import expected_time
+from hmerbench.benchmarks.report.ladder import COST, READS, advice, expected_time, ladder, measured_cost
 from hmerbench.benchmarks.resolve import PRESETS, SHIPPED, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.yaml_files import read_yaml
