@@ -28,7 +28,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import show
 from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
-from hmerbench.benchmarks.report.frames import read_frame
+from hmerbench.benchmarks.report.documents import read_frame
 from hmerbench.benchmarks.resolve import refuse_filled_in, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.teacher_forcing import teacher_forced

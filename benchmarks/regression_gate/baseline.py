@@ -28,9 +28,8 @@ from hmerbench.benchmarks.environment import environment, revision
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.paths import CHECKOUT
-from hmerbench.benchmarks.regression_gate import fixed_job
-from hmerbench.benchmarks.regression_gate.reading import cost_text
-from hmerbench.benchmarks.regression_gate.values import Values
+from hmerbench.benchmarks.regression_gate import Values, fixed_job
+from hmerbench.benchmarks.regression_gate.searches import cost_text
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.benchmarks.validation import first_fault
 from hmerbench.benchmarks.yaml_files import flat

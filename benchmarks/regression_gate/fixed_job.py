@@ -2,7 +2,7 @@
 
 - `scores`: scores of fixed predictions. Identical on every machine, so compared for equality.
 - `numerics`: settings of presets and recipes; outputs of networks with known weights, searches, augmented batches,
-  made-up handwriting (handwriting.py) with what is substituted and cut out, and the first training steps of every
+  made-up handwriting (batches.py) with what is substituted and cut out, and the first training steps of every
   preset, to the averaged and recalibrated weights, of other networks, and of `medium` with fixed statistics and with
   another seed; tiny trainings of all language models. Identical up to rounding, so compared within a tolerance.
 - `training`: a shortened training run of the recipe and preset TRAINED. It depends on the seed and, over many steps,
@@ -23,15 +23,15 @@ from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.recognition.predict import predict
-from hmerbench.benchmarks.regression_gate import steps
-from hmerbench.benchmarks.regression_gate.batches import batch_values, ink_values, limit_values
-from hmerbench.benchmarks.regression_gate.handwriting import handwriting
-from hmerbench.benchmarks.regression_gate.language import language_values
-from hmerbench.benchmarks.regression_gate.networks import network_values, type_values
-from hmerbench.benchmarks.regression_gate.presets import preset_values
-from hmerbench.benchmarks.regression_gate.reading import reading_values
-from hmerbench.benchmarks.regression_gate.searches import blind_values, joint_reading_values, search_values
-from hmerbench.benchmarks.regression_gate.values import Values, digest
+from hmerbench.benchmarks.regression_gate import Values, digest, presets
+from hmerbench.benchmarks.regression_gate.batches import batch_values, handwriting, ink_values, limit_values
+from hmerbench.benchmarks.regression_gate.networks import language_values, network_values, type_values
+from hmerbench.benchmarks.regression_gate.searches import (
+    blind_values,
+    joint_reading_values,
+    reading_values,
+    search_values,
+)
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
@@ -115,14 +115,14 @@ def numerics() -> Values:
         with tempfile.TemporaryDirectory() as folder:
             typeset = open_archive(embedded(Path(folder) / "data.zip", train=64, test=8))
             written = handwriting(Path(folder) / "handwriting", 48)
-            values = preset_values() | network_values() | type_values() | blind_values()
+            values = presets.preset_values() | network_values() | type_values() | blind_values()
             values |= search_values(written) | joint_reading_values(written)
             values |= batch_values(typeset) | ink_values(written) | limit_values(typeset)
             for preset in names("presets"):
-                values |= steps.first_steps(typeset, preset)
-            values |= steps.first_steps(written, "medium", "medium handwriting")
-            values |= steps.seed_steps(written) | steps.network_steps(written)
-            values |= steps.fixed_statistics_steps(typeset) | steps.plateau_steps(typeset)
+                values |= presets.first_steps(typeset, preset)
+            values |= presets.first_steps(written, "medium", "medium handwriting")
+            values |= presets.seed_steps(written) | presets.network_steps(written)
+            values |= presets.fixed_statistics_steps(typeset) | presets.plateau_steps(typeset)
         values |= language_values()
     finally:
         torch.set_num_threads(threads)

@@ -18,8 +18,18 @@ from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.report.paper import ORDER, REPORTED, YEAR, model_name, pooled, reference
-from hmerbench.benchmarks.report.scored_runs import POOLED, Rows, grouped, rows_of
-from hmerbench.benchmarks.report.steps import LEVEL, MIN_SEEDS, Step, correct, measure, printed_p
+from hmerbench.benchmarks.report.scored_runs import (
+    LEVEL,
+    MIN_SEEDS,
+    POOLED,
+    Rows,
+    Step,
+    correct,
+    grouped,
+    measure,
+    printed_p,
+    rows_of,
+)
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring import sampling

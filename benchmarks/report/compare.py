@@ -18,8 +18,19 @@ import numpy as np
 
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import ORDER, model_name, reference
-from hmerbench.benchmarks.report.scored_runs import POOLED, Rows, ScoredRun, grouped, rows_of
-from hmerbench.benchmarks.report.steps import MIN_SEEDS, Step, correct, images_of, measure, printed_p
+from hmerbench.benchmarks.report.scored_runs import (
+    MIN_SEEDS,
+    POOLED,
+    Rows,
+    ScoredRun,
+    Step,
+    correct,
+    grouped,
+    images_of,
+    measure,
+    printed_p,
+    rows_of,
+)
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring import sampling
 from hmerbench.evaluation.scoring.writers import LEAST
@@ -28,7 +39,7 @@ CLAIM = "bttr-baseline", "comer-fusion"  # no coverage, and both kinds of it
 
 
 @dataclass(frozen=True)
-class Row:
+class RowSummary:
     """A recipe's ExpRate over its seeds, in percent; `low` and `high` bound its 95 % interval over `over`."""
 
     recipe: str
@@ -50,7 +61,7 @@ class Comparison:
 
     preset: str
     conditions: str
-    rows: list[Row]
+    rows: list[RowSummary]
     claim: Step | None
     steps: list[Step]
     pairs: list[Step]
@@ -93,14 +104,14 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
     return Comparison(runs[0].preset, runs[0].conditions, _summaries(rows), claim, steps, pairs, borrowed)
 
 
-def _summaries(rows: Rows) -> list[Row]:
+def _summaries(rows: Rows) -> list[RowSummary]:
     """The rows with their means and intervals."""
     summaries = []
     for recipe, runs in rows.items():
         found = sampling.rate(np.array([run.right_N for run in runs]), images_of(runs[0].ids))
         sd = stdev(run.exprate for run in runs) if len(runs) > 1 else None
         interval, seeds = (found.low, found.high, found.over), " ".join(str(run.seed) for run in runs)
-        summaries.append(Row(recipe, model_name(recipe), len(runs), found.value, sd, *interval, seeds))
+        summaries.append(RowSummary(recipe, model_name(recipe), len(runs), found.value, sd, *interval, seeds))
     return summaries
 
 

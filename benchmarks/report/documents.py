@@ -1,11 +1,14 @@
-"""What the Markdown documents under results/ are written with: templates, and tables."""
+"""What the documents under results/ are written with and read from: templates, Markdown tables, frames of pandas."""
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
+
+from hmerbench.benchmarks.strict_files import read_table
 
 
 def from_template(name: str, **content: Any) -> str:
@@ -18,3 +21,9 @@ def from_template(name: str, **content: Any) -> str:
 def markdown(table: pd.DataFrame | Sequence[Mapping[str, Any]]) -> str:
     """A table in Markdown, without a line end; cells that a row lacks are empty."""
     return pd.DataFrame(table).fillna("").to_markdown(index=False, disable_numparse=True)
+
+
+def read_frame(path: Path, dtype: type | None = None) -> pd.DataFrame:
+    """The frame in a .csv file that a command wrote. Raises UserError for what pandas would repair in silence."""
+    read_table(path)
+    return pd.read_csv(path, dtype=dtype)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@ README.md and speed/README.md."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -16,18 +16,17 @@ from hmerbench.benchmarks import printing
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.report import presets, trials
+from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.claims import claims as claims_of_papers
-from hmerbench.benchmarks.report.compare import CLAIM, Comparison, Row, compare
+from hmerbench.benchmarks.report.compare import CLAIM, Comparison, RowSummary, compare
 from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.report.ladder import ladder
 from hmerbench.benchmarks.report.paper import ORDER, YEAR, model_name, pooled
-from hmerbench.benchmarks.report.provenance import provenance
-from hmerbench.benchmarks.report.scored_runs import POOLED
-from hmerbench.benchmarks.report.steps import LEVEL, Step, printed_p
+from hmerbench.benchmarks.report.scored_runs import LEVEL, POOLED, Step, printed_p
 from hmerbench.benchmarks.report.tables import RIGHT, ceilings, committed, interval, rows
 from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.datasets import crohme
 
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
@@ -48,7 +47,7 @@ def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
     if readme is not None:
         texts[readme] = _between(readme, {"ladder": ladder_table(results), "Table 1": summary.short()})
     if (page := results / "speed/README.md").exists():
-        texts[page] = _between(page, trials.tables(results / "speed"))
+        texts[page] = _between(page, speed_tables(results / "speed"))
     for path, text in texts.items():
         write_atomically(path, text)
     return list(texts)
@@ -189,7 +188,7 @@ def _seeded(preset: str, rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{preset}, {presets.number_range(seeds)} seed{'s' * (max(seeds) > 1)}"
 
 
-def _spread(rows: Sequence[Row]) -> float:
+def _spread(rows: Sequence[RowSummary]) -> float:
     """Limit of 95 % of the differences between two runs of a row, from the standard deviations of all rows pooled."""
     known = [(row.n - 1, row.sd**2) for row in rows if row.sd is not None]
     df = sum(count for count, _ in known)
@@ -222,3 +221,101 @@ def _rate(row: Mapping[str, Any]) -> str:
         return rate
     spread = f" ± {row['sd']:.2f}" if row["seeds"] > 1 else ""
     return f"{rate}{spread} ({interval(row['ci_low'], row['ci_high'])})"
+
+
+def provenance(root: Path) -> str:
+    """PROVENANCE.md: a line for each recipe, preset and seed."""
+    runs = [run for run in RunFolder.under(root) if run.scores]
+    rows = [
+        {"recipe": model_name(run.recipe), "preset": f"`{run.preset}`", "seed": str(run.seed)} | made(run)
+        for run in runs
+    ]
+    return from_template("PROVENANCE.md", runs=markdown(rows) if rows else "There are no runs.")
+
+
+def made(run: RunFolder) -> dict[str, str]:
+    """What made a run: program, devices, versions, revisions, cost, and whether its weights are kept."""
+    places, read = run.environments, run.environment.get("trained_in")
+    versions = [place.get("versions", {}) for place in places]
+    program = _chain("suite" if "hmerbench" in of else "external" for of in versions)
+    if run.external and program == "suite":  # it reads with another's network
+        program = "suite, and external"
+    return {
+        "program": program,
+        "device": run.hardware,
+        "bf16 unit": _chain(map(_bf16_unit, places)),
+        **{name: _chain(of.get(name, "?") for of in versions) for name in ("torch", "numpy")},
+        "Python": _chain(place.get("python", "?") for place in places),
+        "revision": _chain((place.get("revision") or "?")[:7] for place in places),
+        "minutes": "" if read or not run.history else _minutes(run),
+        "steps": "" if read or not run.history else f"{run.history[-1]['step']:,}",
+        "weights": f"of {read.rpartition('-')[0]}" if read else "yes" if run.has_weights else "no",
+    }
+
+
+def _bf16_unit(place: Mapping[str, Any]) -> str:
+    if place.get("gpu"):
+        return "GPU"
+    return "matrix unit" if place.get("bf16_matrix_unit") else place.get("bf16_unit") or "no matrix unit"
+
+
+def _minutes(run: RunFolder) -> str:
+    return f"{run.core_minutes:.0f} (core)" if run.core_minutes else f"{run.seconds[-1] / 60:.0f}"
+
+
+def _chain(values: Iterable[str]) -> str:
+    return ", then ".join(dict.fromkeys(values))
+
+
+READINGS = {  # of the preset `medium` -> column
+    "as it is": "four sizes",
+    "search.scales=[1.0]": "one size",
+    "search.scales=[0.85,1.0,1.15,1.3,1.45] search.alpha=0.25": "five sizes, exponent 0.25",
+}
+
+Cells = dict[str, str]  # of a line, by column
+
+
+def speed_tables(folder: Path) -> dict[str, str]:
+    """The Markdown tables of speed/README.md by the names of their marks, of those files that are there."""
+    made = {"recipe": {"trials": _trials, "readings": _readings}, "search_tricks": {"tricks": _tricks}}
+    return {
+        name: markdown(make(read_table(path))) + "\n"
+        for file, makers in made.items()
+        if (path := folder / f"{file}.csv").exists()
+        for name, make in makers.items()
+    }
+
+
+def _percent(row: Cells) -> str:
+    return f"{100 * int(row['exact']) / int(row['n']):.1f}"
+
+
+def _trials(rows: Sequence[Cells]) -> Sequence[Cells]:
+    """A line for each training: what was changed, what it reads in one size and several, and how it predicts words."""
+    lines: dict[tuple[str, str], Cells] = {}
+    for row in rows:
+        line = lines.setdefault((row["trial"], row["epochs"]), {"change": row["trial"], "epochs": row["epochs"]})
+        line |= dict.fromkeys(READINGS.values(), "") | line
+        if row["reading"] in READINGS:
+            line[READINGS[row["reading"]]] = _percent(row)
+        line["core-minutes"] = row["core_minutes"]
+        line |= {"loss": row["loss"], "words, %": row["word_accuracy"]} if row["loss"] else {}
+    return sorted(lines.values(), key=lambda line: "data.limit" in line["change"])
+
+
+def _readings(rows: Sequence[Cells]) -> Sequence[Cells]:
+    """A line for every other reading of a trained network."""
+    others = [row for row in rows if row["reading"] not in READINGS]
+    return [{"trained": row["trial"], "read": row["reading"], "read right, %": _percent(row)} for row in others]
+
+
+def _tricks(rows: Sequence[Cells]) -> Sequence[Cells]:
+    """What a search without each trick loses of its speed, and how much repeated measurements differ."""
+    lines: dict[tuple[str, str], Cells] = {}
+    for row in rows:
+        line = lines.setdefault((row["trick"], row["search"]), {"trick": row["trick"], "kept": row["kept"]})
+        line["search"] = row["search"]
+        saves, spread = (round(100 * float(row[name])) for name in ("saves", "spread"))
+        line[f"{row['precision']}, % (spread)"] = f"{saves} ({spread})"
+    return [*lines.values()]

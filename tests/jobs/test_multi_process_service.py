@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hmerbench.benchmarks.jobs import multi_process_service as module
-from hmerbench.benchmarks.jobs.multi_process_service import CONTROL, LOG, PIPE, MultiProcessService
+from hmerbench.benchmarks.jobs import processes as module
+from hmerbench.benchmarks.jobs.processes import CONTROL, LOG, PIPE, MultiProcessService
 
 
 @pytest.fixture

@@ -14,12 +14,9 @@ import pytest
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.regression_gate import baseline, batches, fixed_job, searches, steps
-from hmerbench.benchmarks.regression_gate.handwriting import handwriting
-from hmerbench.benchmarks.regression_gate.language import language_values
-from hmerbench.benchmarks.regression_gate.networks import network_values, type_values
-from hmerbench.benchmarks.regression_gate.presets import preset_values
-from hmerbench.benchmarks.regression_gate.values import Values
+from hmerbench.benchmarks.regression_gate import Values, baseline, batches, fixed_job, presets, searches
+from hmerbench.benchmarks.regression_gate.batches import handwriting
+from hmerbench.benchmarks.regression_gate.networks import language_values, network_values, type_values
 from tests.helpers.paths import ROOT
 from tests.regression_gate.faults import FAULTS
 from tests.regression_gate.planting import Fault, planted
@@ -33,16 +30,16 @@ class Job:
         typeset = open_archive(embedded(self.typeset, train=64, test=100))
         written = handwriting(folder / "written", 48)
         self.parts: dict[str, Callable[[], Values]] = {
-            "settings": preset_values,
+            "settings": presets.preset_values,
             "batches": lambda: batches.batch_values(typeset),
             "handwriting": lambda: batches.ink_values(written),
             "limits": lambda: batches.limit_values(typeset),
-            "muon steps": lambda: steps.first_steps(written, "medium"),
-            "seed steps": lambda: steps.seed_steps(written),
-            "network steps": lambda: steps.network_steps(written),
-            "fixed steps": lambda: steps.fixed_statistics_steps(typeset),
-            "sgd steps": lambda: steps.first_steps(typeset, "paper"),
-            "plateau steps": lambda: steps.plateau_steps(typeset),
+            "muon steps": lambda: presets.first_steps(written, "medium"),
+            "seed steps": lambda: presets.seed_steps(written),
+            "network steps": lambda: presets.network_steps(written),
+            "fixed steps": lambda: presets.fixed_statistics_steps(typeset),
+            "sgd steps": lambda: presets.first_steps(typeset, "paper"),
+            "plateau steps": lambda: presets.plateau_steps(typeset),
             "networks": network_values,
             "types": type_values,
             "searches": lambda: searches.search_values(written) | searches.blind_values(),

@@ -10,7 +10,7 @@ import yaml
 
 from hmerbench.benchmarks.report import claims
 from hmerbench.benchmarks.report.paper import reference
-from hmerbench.benchmarks.report.steps import Step
+from hmerbench.benchmarks.report.scored_runs import Step
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.lengths import bucket
 from tests.helpers.made_up import put_environment, put_score

@@ -12,7 +12,7 @@ from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, as_text, compare, what_a_difference_means
 from hmerbench.benchmarks.report.paper import ORDER
-from hmerbench.benchmarks.report.steps import Step, correct
+from hmerbench.benchmarks.report.scored_runs import Step, correct
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring import stats

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.report import summary, tables, trials
+from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import preset_labels
-from hmerbench.benchmarks.report.provenance import provenance
+from hmerbench.benchmarks.report.summary import provenance
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme
@@ -251,7 +251,7 @@ def test_the_summary(written: tuple[str, str]) -> None:
 def test_trials_and_tricks_are_tables(tmp_path: Path) -> None:
     """A line for each training, its readings side by side; other readings and tricks a line each. Missing files are
     left out."""
-    assert trials.tables(tmp_path) == {}
+    assert summary.speed_tables(tmp_path) == {}
     row = {"recipe": "r", "preset": "medium", "epochs": 8, "seed": 7, "n": 200, "core_minutes": 9.5}
     done = [
         {"trial": "data.limit=9", "reading": "as it is", "exact": 50, "loss": "", "word_accuracy": ""},
@@ -262,7 +262,7 @@ def test_trials_and_tricks_are_tables(tmp_path: Path) -> None:
     write_csv(tmp_path / "recipe.csv", [row | each for each in done])
     trick = {"trick": "t", "kept": "yes", "search": "s", "precision": "bf16", "saves": -0.004, "spread": 0.115}
     write_csv(tmp_path / "search_tricks.csv", [trick])
-    found = {name: cells_of(text)[2:] for name, text in trials.tables(tmp_path).items()}
+    found = {name: cells_of(text)[2:] for name, text in summary.speed_tables(tmp_path).items()}
     assert found == {
         "trials": [
             ["as it is", "8", "50.5", "45.5", "", "9.5", "0.4422", "89.42"],

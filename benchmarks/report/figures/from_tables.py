@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report.documents import read_frame
 from hmerbench.benchmarks.report.figures.results import GRAY, WIDTH, handle, label_rows, looks_of
-from hmerbench.benchmarks.report.frames import read_frame
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoreboard.card import YEARS, read_cards
 from hmerbench.evaluation.symlg import PAPER

@@ -26,9 +26,9 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report import summary, tables
+from hmerbench.benchmarks.report.documents import read_frame
 from hmerbench.benchmarks.report.figures.error_figure import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
-from hmerbench.benchmarks.report.frames import read_frame
 from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, read_systems, source, title
 from hmerbench.benchmarks.report.page.playback import add_attention
 from hmerbench.benchmarks.report.paper import YEAR
