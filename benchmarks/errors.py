@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation import printable as printable
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.files import CheckpointError
 
 
 class UserError(Exception):

@@ -25,8 +25,7 @@ from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, r
 from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.scoring.inputs import read_predictions
-from hmerbench.evaluation.scoring.interval import interval_text
-from hmerbench.evaluation.scoring.metrics import METRICS
+from hmerbench.evaluation.scoring.metrics import METRICS, interval_text
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.evaluation.scoring.stats import mcnemar
 from hmerbench.models.weights import pack_weights

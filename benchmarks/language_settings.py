@@ -10,7 +10,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import read_named, refuse_filled_in
 from hmerbench.benchmarks.validation import validate
 from hmerbench.benchmarks.yaml_files import read_yaml
-from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.settings import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
 RECIPES = "language_models/recipes"  # below benchmarks/

@@ -290,7 +290,7 @@ def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, sec
     from hmerbench.benchmarks.report.compare import what_a_difference_means
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.tracking.tracking_store import store
-    from hmerbench.evaluation.scoring.interval import interval_text
+    from hmerbench.evaluation.scoring.metrics import interval_text
 
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)

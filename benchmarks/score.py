@@ -17,8 +17,7 @@ from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import TRAIN
 from hmerbench.evaluation.scoring import analysis
 from hmerbench.evaluation.scoring.inputs import GroundTruth
-from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
-from hmerbench.evaluation.scoring.unseen import Training, read_training, told, unseen
+from hmerbench.evaluation.scoring.score import Evaluation, Score, Training, evaluate, read_training, told, unseen
 
 
 def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, Score]:

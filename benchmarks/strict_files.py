@@ -9,8 +9,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation import lines
 from hmerbench.evaluation.strict import MAX_VALUES, first_twice, most_values
-from hmerbench.models.errors import one_line
-from hmerbench.models.strict_json import parse_json
+from hmerbench.models.files import one_line, parse_json
 
 LIMITS = {".json": 8 << 20, ".jsonl": 8 << 20, ".csv": 64 << 20}  # in bytes
 # what can end a value, and how many there may be: each takes up to 270 bytes of memory, a cell of a table half of that

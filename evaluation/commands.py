@@ -6,22 +6,37 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hmerbench.evaluation import InputError, csv_text, printable
 from hmerbench.evaluation.datasets import TRAIN
 from hmerbench.evaluation.lgeval import results_folder
-from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, matched, parse_captions, read_ground_truth, read_text
-from hmerbench.evaluation.scoring.interval import interval_text
-from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression
-from hmerbench.evaluation.scoring.run_scripts import reasons
-from hmerbench.evaluation.scoring.score import NO_FIELDS, Evaluation, Score, evaluate, left_out, unconverted
-from hmerbench.evaluation.scoring.unseen import read_training, told, unseen
-from hmerbench.evaluation.symlg import PAPER, READINGS, rules
-
-if TYPE_CHECKING:
-    from hmerbench.evaluation.scoring.stats import PairedComparison
+from hmerbench.evaluation.scoring.conventions import convention
+from hmerbench.evaluation.scoring.inputs import (
+    MAX_CAPTIONS,
+    GroundTruth,
+    matched,
+    parse_captions,
+    read_ground_truth,
+    read_text,
+)
+from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, interval_text
+from hmerbench.evaluation.scoring.run_scripts import in_process, reasons
+from hmerbench.evaluation.scoring.score import (
+    NO_FIELDS,
+    Evaluation,
+    Score,
+    evaluate,
+    left_out,
+    read_training,
+    told,
+    unconverted,
+    unseen,
+)
+from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules, rules
+from hmerbench.evaluation.symlg.formula import tokens_of
 
 
 def score(
@@ -90,71 +105,65 @@ def compare(
     changed_to: Path | None = None,
 ) -> None:
     """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
+    from hmerbench.evaluation.scoring.stats import compare_paired
+
+    def compared(results: Sequence[Evaluation]):
+        """Each expression's id and errors in both, and what they come to."""
+        pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*(r.expressions for r in results), strict=True))
+        ids, a, b = zip(*pairs, strict=True)
+        return pairs, compare_paired(a, b, ids)
 
     def run(split: bool) -> list[Evaluation]:
         return [evaluate(path, ground_truth, NO_FIELDS, split=split) for path in (first, second)]
 
     check_target(changed_to)
-    results = run(tokenize)
+    results, other = run(tokenize), None
     for path, result in zip((first, second), results, strict=True):
         _print_notes(path, result.notes + left_out(0, result.score.missing, result.score.n))
-    pairs, other = _paired(results), None
-    result = _compared(pairs)
+    pairs, found = compared(results)
     if not tokenize and any("--tokenize" in note for result in results for note in result.notes):
-        split = _paired(run(True))
-        other = _compared(split)
-    changed = [
-        {"id": key, "errors_a": a, "errors_b": b, "right": "b" if a else "a"}
-        for key, a, b in pairs
-        if (not a) != (not b)
-    ]
+        _, other = compared(run(True))
+    only_one = [pair for pair in pairs if (not pair[1]) != (not pair[2])]
+    changed = [{"id": key, "errors_a": a, "errors_b": b, "right": "b" if a else "a"} for key, a, b in only_one]
     if changed_to:
         write_csv(changed_to, changed, ("id", "errors_a", "errors_b", "right"))
     if as_json:
         tokenized = {"with_tokenize": asdict(other)} if other else {}
-        print(json.dumps(asdict(result) | {"changed": changed} | tokenized, indent=2))
+        print(json.dumps(asdict(found) | {"changed": changed} | tokenized, indent=2))
         return
-    for name, path, exact in (("A", first, result.exact_a), ("B", second, result.exact_b)):
-        print(printable(f"{name} {exact} of {result.n} exact: {path}"))
-    print(_difference(result))
+    for name, path, exact in (("A", first, found.exact_a), ("B", second, found.exact_b)):
+        print(printable(f"{name} {exact} of {found.n} exact: {path}"))
+    print(found)
     if other:
-        print(f"with --tokenize, as some predictions are raw LaTeX: {_difference(other)}")
-    print(f"right only in A {result.only_a}, only in B {result.only_b}; McNemar p = {result.mcnemar_p:.4g}")
-    means = f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}"
-    print(f"{means}; paired permutation p = {result.permutation_p:.4g}")
+        print(f"with --tokenize, as some predictions are raw LaTeX: {other}")
+    print(f"right only in A {found.only_a}, only in B {found.only_b}; McNemar p = {found.mcnemar_p:.4g}")
+    means = f"mean errors {found.mean_errors_a:.3f} and {found.mean_errors_b:.3f}"
+    print(f"{means}; paired permutation p = {found.permutation_p:.4g}")
     total, (key, a, b) = sum(a - b for _, a, b in pairs), max(pairs, key=lambda pair: abs(pair[1] - pair[2]))
-    if abs(a - b) > max(abs(total), result.n):
+    if abs(a - b) > max(abs(total), found.n):
         why = f"{key} alone differs by {abs(a - b):,} errors, all expressions together by {abs(total):,}"
         print(f"note: {why}: the means and their test follow single expressions", file=sys.stderr)
     if changed_to:
         print(printable(f"{changed_to}: {len(changed)} expressions that only one system gets right"))
 
 
-def _paired(results: Sequence[Evaluation]) -> list[tuple[str, int, int]]:
-    """Each expression's errors in two evaluations, by id."""
-    runs = [result.expressions for result in results]
-    return sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
-
-
-def _compared(pairs: Sequence[tuple[str, int, int]]) -> "PairedComparison":
-    from hmerbench.evaluation.scoring.stats import compare_paired
-
-    ids, a, b = zip(*pairs, strict=True)
-    return compare_paired(a, b, ids)
-
-
-def _difference(result: "PairedComparison") -> str:
-    low, high = result.interval
-    interval = f"95 %: {low:+.2f} to {high:+.2f} over {result.over}, p = {result.p:.4g}"
-    return f"A - B = {result.difference:+.2f} points ({interval})"
+def under_all_rules(texts: Mapping[str, str], truth: GroundTruth) -> list[dict[str, Any]]:
+    """Counts over the expressions of a truth, a row per edition and reading; `texts` are the predictions by id."""
+    graphs, tokens = truth.graphs(), None
+    if truth.captions is not None:
+        predicted = {key: tokens_of(text) for key, text in texts.items()}
+        tokens = sum(predicted.get(key) == caption for key, caption in truth.captions.items())
+    rows = []
+    for edition, reading in product(EDITIONS.values(), READINGS.values()):
+        counts, _, _ = in_process(texts, graphs, Rules(reading, edition))
+        rows.append({"edition": edition.name, "reading": reading.name} | counts | {"tokens": tokens})
+    return rows
 
 
 def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as_json: bool = False) -> None:
     """Score the same predictions under every edition and reading of the official scorer."""
-    from hmerbench.evaluation.scoring.convention import convention, table
-
     texts, truth, stray = matched(predictions, ground_truth, tokenize)
-    rows = table(texts, truth)
+    rows = under_all_rules(texts, truth)
     notes = [note] if (note := texts.note()) else []
     notes += left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg))
     for reading in READINGS.values():

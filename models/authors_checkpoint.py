@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.models.comer import CoMER
-from hmerbench.models.errors import CheckpointError, one_line
+from hmerbench.models.files import CheckpointError, one_line
 from hmerbench.models.settings import CoMERSettings
 from hmerbench.models.stored_pickle import Stored, StoredPickle
 from hmerbench.models.vocab import Vocabulary

@@ -2,7 +2,7 @@
 
 It is the authors' program of June 2021, which fits their released checkpoint. CoMER is built on a later state of it,
 its "BTTR (baseline)"; the two differ in the encoder, in the word vectors, and in the search
-(`hmerbench.models.inference.bttr_search`).
+(`hmerbench.models.inference.joint_search`).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hmerbench.models.comer import CoMER, Words
 from hmerbench.models.densenet import Encoder
-from hmerbench.models.position import image_position
+from hmerbench.models.layers import image_position
 from hmerbench.models.settings import BTTRSettings
 from hmerbench.models.vocab import Vocabulary
 

@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmerbench.models.coverage import AttentionRefinement
-from hmerbench.models.layers import Dropout, float32
-from hmerbench.models.position import WordPosition
+from hmerbench.models.layers import Dropout, WordPosition, float32
 from hmerbench.models.settings import CoMERSettings, TransformerSettings
 from hmerbench.models.vocab import EOS, PAD, SOS
 

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmerbench.models.dense_block import Bottleneck, grow
-from hmerbench.models.layers import BatchNorm2d, Conv2d, Dropout, pointwise
-from hmerbench.models.position import image_position
+from hmerbench.models.layers import BatchNorm2d, Conv2d, Dropout, image_position, pointwise
 from hmerbench.models.settings import TransformerSettings
 
 

@@ -10,7 +10,7 @@ channels, A attention channels, n state size, m embedding size, T steps, V class
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -43,11 +43,8 @@ class Encoder(nn.Module):
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
         """Features of images (ink 1, background and padding 0); mask True = padding."""
-        return self.features(self.net(images_b1HW), mask_bHW[:, :: self.net.stride, :: self.net.stride])
-
-    def features(self, maps_bDhw: Tensor, mask_bhw: Tensor) -> Features:
-        """Features from the maps of the DenseNet."""
-        maps_bhwD = maps_bDhw.permute(0, 2, 3, 1).contiguous()
+        maps_bhwD = self.net(images_b1HW).permute(0, 2, 3, 1).contiguous()
+        mask_bhw = mask_bHW[:, :: self.net.stride, :: self.net.stride]
         valid_bhw1 = (~mask_bhw)[..., None].to(maps_bhwD.dtype)
         mean_bD = (maps_bhwD * valid_bhw1).sum((1, 2)) / valid_bhw1.sum((1, 2)).clamp(min=1)
         return Features(maps_bhwD, mask_bhw, torch.tanh(self.start(mean_bD)))
@@ -157,22 +154,7 @@ class Cache:
         self.state_bMn, self.past_bMhw = self.state_bMn[live_G], self.past_bMhw[live_G]
 
 
-class ConditionalGRU(nn.Module):
-    """A layer of a decoder: GRU, attention, GRU."""
-
-    cell1: GRUCell
-    attention: CoverageAttention
-    cell2: GRUCell
-
-    def step(self, memory: Any, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
-        """One step, given the first cell's products of its input."""
-        middle_bMn = self.cell1(products_bM3n, state_bMn)
-        attention_bMhw, context_bMD = self.attention(memory, middle_bMn, past_bMhw)
-        state_bMn = self.cell2(self.cell2.input(context_bMD), middle_bMn)
-        return Step(middle_bMn, attention_bMhw, context_bMD, state_bMn, past_bMhw + attention_bMhw)
-
-
-class Decoder(ConditionalGRU):
+class Decoder(nn.Module):
     """Maps classes to the scores of the next class: GRU, attention, GRU; then a maxout layer."""
 
     def __init__(self, features: int, classes: int, c: WAPSettings) -> None:
@@ -187,10 +169,17 @@ class Decoder(ConditionalGRU):
         self.dropout = Dropout(c.dropout)
         self.classes = nn.Linear(c.embedding // 2, classes)
 
-    def begin(self, features: Features) -> tuple[Any, Tensor, Tensor]:
+    def begin(self, features: Features) -> tuple[Memory, Tensor, Tensor]:
         """Memory, state [b, 1, n] and past attention [b, 1, h, w] before the first step."""
         past_b1hw = torch.zeros_like(features.mask_bhw, dtype=torch.float32)[:, None]
         return self.attention.remember(*features[:2]), features.state_bn[:, None], past_b1hw
+
+    def step(self, memory: Memory, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
+        """One step, given the first cell's products of its input."""
+        middle_bMn = self.cell1(products_bM3n, state_bMn)
+        attention_bMhw, context_bMD = self.attention(memory, middle_bMn, past_bMhw)
+        state_bMn = self.cell2(self.cell2.input(context_bMD), middle_bMn)
+        return Step(middle_bMn, attention_bMhw, context_bMD, state_bMn, past_bMhw + attention_bMhw)
 
     def embed(self, words_x: Tensor) -> Tensor:
         """Embeddings [..., m] of classes; zeros where there is no class."""

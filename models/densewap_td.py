@@ -94,15 +94,15 @@ def shares(energies: Tensor, visible: Tensor) -> Tensor:
 class Seeker(nn.Module):
     """Half a step: a cell that reads a symbol, attention, and a cell that reads what was seen."""
 
-    def __init__(self, features: int, c: DenseWAPTDSettings, *, state_bias: bool) -> None:
+    def __init__(
+        self, features: int, c: DenseWAPTDSettings, weigh: Callable[[Tensor, Tensor], Tensor], *, state_bias: bool
+    ) -> None:
+        """`weigh` makes attention of energies [b, M, L] and what is added to them at padding."""
         super().__init__()
+        self.weigh = weigh
         self.symbol_cell = GRUCell(c.hidden, c.hidden)
         self.attention = CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
         self.context_cell = GRUCell(features, c.hidden, state_bias=state_bias)
-
-    def weigh(self, energies_bML: Tensor, hidden_b1L: Tensor) -> Tensor:
-        """Attention, given energies and what is added to them at padding."""
-        raise NotImplementedError
 
     def forward(
         self,
@@ -125,20 +125,14 @@ def unless(padding_b11: Tensor | None, new_bMn: Tensor, old_bMn: Tensor) -> Tens
     return new_bMn if padding_b11 is None else torch.where(padding_b11, old_bMn, new_bMn)
 
 
-class ParentSeeker(Seeker):
-    """The first half, whose attention is 0 at padding."""
-
-    def weigh(self, energies_bML: Tensor, hidden_b1L: Tensor) -> Tensor:
-        """Attention [b, M, L]."""
-        return shares(energies_bML, hidden_b1L == 0)
+def parent_attention(energies_bML: Tensor, hidden_b1L: Tensor) -> Tensor:
+    """Attention [b, M, L] of the first half: 0 at padding."""
+    return shares(energies_bML, hidden_b1L == 0)
 
 
-class SymbolSeeker(Seeker):
-    """The second half, to whose attention EPS is added in every cell, as in the authors' program."""
-
-    def weigh(self, energies_bML: Tensor, hidden_b1L: Tensor) -> Tensor:
-        """Attention [b, M, L]."""
-        return (energies_bML + hidden_b1L).softmax(-1) + EPS
+def symbol_attention(energies_bML: Tensor, hidden_b1L: Tensor) -> Tensor:
+    """That of the second half, with EPS added in every cell, as in the authors' program."""
+    return (energies_bML + hidden_b1L).softmax(-1) + EPS
 
 
 class TreeDecoder(nn.Module):
@@ -148,8 +142,8 @@ class TreeDecoder(nn.Module):
         super().__init__()
         n = c.hidden
         self.embedding = nn.Embedding(symbols, n)
-        self.parent = ParentSeeker(features, c, state_bias=False)
-        self.child = SymbolSeeker(features, c, state_bias=True)
+        self.parent = Seeker(features, c, parent_attention, state_bias=False)
+        self.child = Seeker(features, c, symbol_attention, state_bias=True)
         self.entry_key = nn.Linear(n, c.attention)
         self.entry_query = nn.Linear(n, c.attention, bias=False)
         self.entry_energy = nn.Linear(c.attention, 1)

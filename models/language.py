@@ -10,18 +10,24 @@ the LSTM, V words.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.files import CheckpointError, one_line
 from hmerbench.models.layers import Dropout, float32
+from hmerbench.models.settings import LanguageConfig
+from hmerbench.models.weights import pack_tensors, read_tensors, with_weights
 
 UNKNOWN, LINE_END = "<unk>", "\n"  # words of one character of their own, as `|` and `+` are in the authors' program
 PAD, START, END = 0, 1, 2  # characters: padding, and the two ends of every word, which the authors write { and }
 GATE_BIAS = -2.0  # fixed: a highway begins by carrying its input through
+FORMAT = "hmerbench-language-1"  # of its weights files: safetensors with settings and words in the header
 State = list[tuple[Tensor, Tensor]]  # (h, c) of each layer, [1, B, H]
 
 
@@ -219,3 +225,36 @@ class SummedLoss(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor):
         """Gradients of the layer's input, weight and bias."""
         return *(gradients[0] * gradient for gradient in ctx.saved_tensors), None, None
+
+
+# --- weights files ------------------------------------------------------------------------------------------------
+
+
+def pack_language_model(model: LanguageModel) -> bytes:
+    """A weights file: the model's tensors, its settings and its words."""
+    return pack_tensors(
+        model.state_dict(), {"format": FORMAT, "model": asdict(model.config), "words": model.lexicon.words}
+    )
+
+
+def load_language_model(path: Path) -> LanguageModel:
+    """The model in a file of `pack_language_model`, on the CPU, in evaluation mode.
+
+    Raises CheckpointError for a missing, damaged or foreign file.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: there is no such weights file; `hmerbench reproduce-lm` makes one")
+    try:
+        header, state = read_tensors(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; delete it, and `hmerbench reproduce-lm` makes it again") from None
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: not a language model's weights; give the weights.safetensors of its run folder")
+    try:
+        config, words = LanguageConfig(**header["model"]), TypeAdapter(list[str]).validate_python(header["words"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: its configuration is unknown ({one_line(error)}); update this suite") from None
+    if len(words) * max(map(len, words), default=0) > sum(tensor.nbytes for tensor in state.values()):
+        raise CheckpointError(f"{path}: they do not fit its {len(words):,} words; give weights of this model")
+    lexicon = Lexicon(words)
+    return with_weights(path, lambda: LanguageModel(config, lexicon), state).eval()

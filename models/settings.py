@@ -1,4 +1,4 @@
-"""The settings of every network: its sizes and switches, and where its code is. Nothing here loads torch."""
+"""The settings of every network and of language models: sizes and switches, and where the code is. Loads no torch."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -103,10 +103,8 @@ class DenseNetSettings(NetworkSettings):
 
 
 _DENSENETS: dict[str, dict[str, Any]] = {
-    "nano": {
-        "growth_rate": 4,
-        "num_layers": 1,
-    },  # for tests, as the next one; the others are named by their dense layers
+    # the first two are for tests; the others are named by their dense layers
+    "nano": {"growth_rate": 4, "num_layers": 1},
     "micro": {"growth_rate": 6, "num_layers": 2},
     "dense18": {"growth_rate": 12, "num_layers": 6, "dropout": 0.1, "encoder_dropout": 0.0},
     "dense24": {"growth_rate": 16, "num_layers": 8, "dropout": 0.2, "encoder_dropout": 0.0},
@@ -118,11 +116,8 @@ _DENSENETS: dict[str, dict[str, Any]] = {
 
 def _sizes(**decoders: tuple[int, ...]) -> dict[str, dict[str, Any]]:
     """Settings by size: of the DenseNet, and those of the decoder, given for each size in the order of _DENSENETS."""
-    sizes = {
-        name: {**densenet, **{key: values[number] for key, values in decoders.items()}}
-        for number, (name, densenet) in enumerate(_DENSENETS.items())
-    }
-    return {**sizes, "published": {}}
+    rows = [dict(zip(decoders, row, strict=True)) for row in zip(*decoders.values(), strict=True)]
+    return {name: _DENSENETS[name] | row for name, row in zip(_DENSENETS, rows, strict=True)} | {"published": {}}
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -175,7 +170,7 @@ class BTTRSettings(TransformerSettings):
     """BTTR as first published, and its uni-directional variant."""
 
     code: ClassVar = "hmerbench.models.bttr:BTTR"
-    searcher: ClassVar = "hmerbench.models.inference.bttr_search:BTTRSearch"
+    searcher: ClassVar = "hmerbench.models.inference.joint_search:BTTRSearch"
     sizes: ClassVar = {name: {k: v for k, v in keys.items() if k != "dc"} for name, keys in CoMERSettings.sizes.items()}
 
     network: Literal["bttr-original"] = "bttr-original"
@@ -292,3 +287,25 @@ def of_its_network(keys: Any) -> NetworkSettings:
 
 
 AnySettings = Annotated[SerializeAsAny[NetworkSettings], PlainValidator(of_its_network)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class LanguageConfig:
+    """Sizes and switches of a language model; the defaults are LSTM-Char-Small (Kim et al., AAAI-16, table 2)."""
+
+    words: Literal["spelled", "table"] = "spelled"  # a word's vector: from its characters, or a row of a table
+    word_size: PositiveInt = 200  # columns of that table
+    character_size: PositiveInt = 15
+    widths: Annotated[int, Field(gt=0, le=65)] = 6  # filters are 1 to this many characters wide
+    filters: PositiveInt = 25  # for each character of a filter's width
+    most_filters: PositiveInt = 1000  # of one width
+    highways: Annotated[int, Field(ge=0)] = 1
+    hidden: PositiveInt = 300
+    layers: Annotated[int, Field(gt=0, le=100)] = 2
+    dropout: Share = 0.5  # between LSTM layers and before the softmax
+    input_dropout: Share = 0.0  # of what the first LSTM layer reads; the authors drop none of it
+
+    @property
+    def filters_by_width(self) -> dict[int, int]:
+        """How many filters there are of each width in characters."""
+        return {width: min(self.most_filters, self.filters * width) for width in range(1, self.widths + 1)}

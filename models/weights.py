@@ -16,10 +16,9 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from hmerbench.models.errors import CheckpointError, one_line
+from hmerbench.models.files import CheckpointError, one_line, parse_json
 from hmerbench.models.network import Network, build
 from hmerbench.models.settings import NetworkSettings, of_its_network, without_former
-from hmerbench.models.strict_json import parse_json
 from hmerbench.models.vocab import CROHME, SPECIAL, Vocabulary
 
 FORMAT = "hmerbench-weights-1"

@@ -75,7 +75,7 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
         ("evaluation score --predictions a", "hmerbench score"),
         ("evaluation doctor", "hmerbench doctor --scorer"),
         ("evaluation.scoreboard check", "hmerbench scoreboard check"),
-        ("hmerbench.evaluation.scoreboard add x", "hmerbench scoreboard add"),
+        ("evaluation.scoreboard add x", "hmerbench scoreboard add"),
     ],
 )
 def test_a_command_of_before_says_what_it_is_called_now(before: str, now: str) -> None:
@@ -192,7 +192,7 @@ def report(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[in
 
 def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     from hmerbench.evaluation import InputError
-    from hmerbench.models.errors import CheckpointError
+    from hmerbench.models.files import CheckpointError
 
     for kind in (UserError, InputError, CheckpointError):
         assert report(kind("a.zip: fix it"), capsys) == (1, "error: a.zip: fix it\n")

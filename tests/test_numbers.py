@@ -20,7 +20,7 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.evaluation.datasets import crohme
-from hmerbench.evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.metrics import proportion_interval
 from hmerbench.evaluation.scoring.stats import holm
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.paths import ROOT

@@ -11,7 +11,7 @@ import pytest
 from hmerbench.benchmarks.cli.main import main
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.runtime import configure_output
-from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.inputs import tsv
 from tests.helpers.made_up import put_expressions
 from tests.helpers.paths import ROOT
 from tests.helpers.runs import put_run

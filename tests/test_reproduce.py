@@ -22,8 +22,8 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.runtime import configure_output
-from hmerbench.evaluation.scoring.prediction_lists import tsv
-from hmerbench.models.errors import CheckpointError
+from hmerbench.evaluation.scoring.inputs import tsv
+from hmerbench.models.files import CheckpointError
 from hmerbench.models.weights import load_weights, pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.reproducing import reproduce

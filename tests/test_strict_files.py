@@ -17,7 +17,7 @@ from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.strict_files import read_plain, read_table
 from hmerbench.evaluation.scoring.inputs import MAX_FILES
 from hmerbench.evaluation.scoring.score import Expression
-from hmerbench.models.strict_json import parse_json
+from hmerbench.models.files import parse_json
 from tests.helpers.paths import ROOT
 
 COMMITTED = ROOT / "results/reproduced/comer-fusion/medium-seed7"

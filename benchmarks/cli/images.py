@@ -38,7 +38,7 @@ def recognize(
 
     from hmerbench.benchmarks.recognition.pictures_given import files
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
-    from hmerbench.models.errors import one_line
+    from hmerbench.models.files import one_line
 
     images = [file for path in images for file in files(path)]
     recognizer, read, faults, began = Recognizer.load(weights, fast), 0, 0, time.perf_counter()

@@ -23,7 +23,7 @@ from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.evaluation.datasets import Dataset, datasets
 from hmerbench.evaluation.scoring.inputs import MAX_BYTES
-from hmerbench.models.strict_json import parse_json
+from hmerbench.models.files import parse_json
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 DONE = "prepared.txt"  # of a split that was imported: ids, and what was done to their images

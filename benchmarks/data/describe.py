@@ -4,7 +4,7 @@ from typing import Any
 
 from hmerbench.benchmarks.printing import show
 from hmerbench.evaluation.datasets import TRAIN
-from hmerbench.evaluation.scoring.lengths import BUCKETS
+from hmerbench.evaluation.scoring.metrics import BUCKETS
 
 DEEPEST = 3  # depths from here on share a row
 PAIRS = 3  # of images that are shown of two splits

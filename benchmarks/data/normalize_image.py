@@ -31,7 +31,7 @@ from hmerbench.benchmarks.data.pictures import (
 from hmerbench.benchmarks.data.surroundings import without_surroundings
 from hmerbench.benchmarks.data.thinning import thin
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.models.errors import one_line
+from hmerbench.models.files import one_line
 
 # Formats and the endings of their files. EPS and WMF are programs, PSD and FITS no pictures of paper.
 FORMATS = ("PNG", "BMP", "DIB", "JPEG", "JPEG2000", "WEBP", "TIFF", "GIF", "AVIF", "HEIF", "PPM", "PCX", "ICO", "QOI")

@@ -23,12 +23,12 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.evaluation import InputError, lines
 from hmerbench.evaluation.datasets import TRAIN, Sizes, sizes_of
 from hmerbench.evaluation.lgeval import label_graph
-from hmerbench.evaluation.scoring.lengths import BUCKETS, bucket, nesting
-from hmerbench.evaluation.scoring.limits import COMMANDS, OPERATORS
+from hmerbench.evaluation.scoring.conventions import COMMANDS, OPERATORS
+from hmerbench.evaluation.scoring.metrics import BUCKETS, bucket, nesting
 from hmerbench.evaluation.scoring.run_scripts import in_process
-from hmerbench.evaluation.scoring.tokens import prediction_file
-from hmerbench.evaluation.scoring.writers import writer, writers
+from hmerbench.evaluation.scoring.sampling import writer, writers
 from hmerbench.evaluation.symlg import rules
+from hmerbench.evaluation.symlg.formula import prediction_file
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 WITH_PARTS = "medium"  # the preset whose generated parts count among the captions of training

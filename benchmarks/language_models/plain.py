@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmerbench.models.language import GATE_BIAS, LanguageModel, Lexicon, State
-from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.settings import LanguageConfig
 
 
 def plain_loss(model: LanguageModel, words_TB: Tensor, targets_TB: Tensor, state: State) -> Tensor:

@@ -24,8 +24,7 @@ from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic, seed_of
-from hmerbench.models.language import LanguageModel, State
-from hmerbench.models.language_weights import pack_language_model
+from hmerbench.models.language import LanguageModel, State, pack_language_model
 from hmerbench.models.weights import pack_tensors
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose

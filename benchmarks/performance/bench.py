@@ -40,9 +40,8 @@ from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.plain_search import plain_search
 from hmerbench.models.inference.searcher import searcher
-from hmerbench.models.language_config import LanguageConfig
 from hmerbench.models.layers import Dropout
-from hmerbench.models.settings import CoMERSettings
+from hmerbench.models.settings import CoMERSettings, LanguageConfig
 from hmerbench.models.vocab import EOS, SOS, Vocabulary
 from hmerbench.models.weights import load_weights
 

@@ -8,7 +8,7 @@ from hmerbench.benchmarks.data.samples import HELD_OUT_SET
 from hmerbench.benchmarks.performance.calibration import BEFORE, FOLDS, NONSENSE, PENS_FROM, USED, Row, cross_validated
 from hmerbench.benchmarks.performance.strange_pictures import KINDS
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES
-from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.metrics import interval_text
 
 SEED = 7  # of the gap by chance
 BEFORE_DOUBTFUL = 0.7  # the threshold of what was called confidence before

@@ -8,8 +8,8 @@ from typing import Any
 
 from hmerbench.benchmarks.config import digest_of_keys
 from hmerbench.benchmarks.files import write_atomically
+from hmerbench.models.files import parse_json
 from hmerbench.models.inference.options import Hypothesis
-from hmerbench.models.strict_json import parse_json
 
 PREFIX = ".reading-"
 

@@ -27,7 +27,7 @@ from hmerbench.benchmarks.recognition.together import others
 from hmerbench.benchmarks.resolve import check_folder
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runtime import configure_libraries
-from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import Searcher, searcher

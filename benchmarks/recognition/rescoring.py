@@ -15,8 +15,7 @@ from hmerbench.benchmarks.config import Language, Search
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
 from hmerbench.models.inference.options import Hypothesis
-from hmerbench.models.language import LINE_END
-from hmerbench.models.language_weights import load_language_model
+from hmerbench.models.language import LINE_END, load_language_model
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 

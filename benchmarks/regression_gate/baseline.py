@@ -34,7 +34,7 @@ from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.benchmarks.validation import first_fault
 from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.evaluation.scoring.stats import prediction_interval
-from hmerbench.models.errors import one_line
+from hmerbench.models.files import one_line
 
 PARTS = ("scores", "numerics", "training")
 # Relative tolerances of the numerics by kind; the others must be equal. Largest differences measured, on one thread,

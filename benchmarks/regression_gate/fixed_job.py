@@ -38,9 +38,8 @@ from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation import symlg
-from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.inputs import read_predictions, tsv
 from hmerbench.evaluation.scoring.metrics import METRICS
-from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg.latex_commands import SYMBOLS
 from hmerbench.models.weights import load_weights

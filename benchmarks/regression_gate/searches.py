@@ -13,13 +13,12 @@ from hmerbench.benchmarks.regression_gate import Values, digest
 from hmerbench.benchmarks.regression_gate.networks import known_language_model, known_network, random_view
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.evaluation.scoring.inputs import GroundTruth
+from hmerbench.evaluation.scoring.inputs import GroundTruth, tsv
 from hmerbench.evaluation.scoring.metrics import WITHIN
-from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import searcher
-from hmerbench.models.language_weights import pack_language_model
+from hmerbench.models.language import pack_language_model
 from hmerbench.models.vocab import EOS, SOS, Vocabulary
 from hmerbench.models.weights import load_weights, pack_weights
 

@@ -33,7 +33,7 @@ from hmerbench.benchmarks.report.scored_runs import (
 )
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring import sampling
-from hmerbench.evaluation.scoring.writers import LEAST
+from hmerbench.evaluation.scoring.sampling import LEAST
 
 CLAIM = "bttr-baseline", "comer-fusion"  # no coverage, and both kinds of it
 

@@ -23,7 +23,7 @@ from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoring import sampling
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
-from hmerbench.evaluation.scoring.signature import fields_of
+from hmerbench.evaluation.scoring.score import fields_of
 from hmerbench.evaluation.scoring.stats import holm
 
 POOLED = "all"  # the union of all test sets a run was scored on

@@ -25,10 +25,8 @@ from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.datasets import TRAIN, crohme
-from hmerbench.evaluation.scoring.interval import printed_interval
-from hmerbench.evaluation.scoring.metrics import TABULATED
-from hmerbench.evaluation.scoring.score import Score
-from hmerbench.evaluation.scoring.signature import VERSION, fields_of
+from hmerbench.evaluation.scoring.metrics import TABULATED, printed_interval
+from hmerbench.evaluation.scoring.score import VERSION, Score, fields_of
 from hmerbench.evaluation.symlg.editions import PAPER
 
 COUNTS = {metric.column: metric.count for metric in TABULATED}  # column <- key in a score file

@@ -23,7 +23,7 @@ from hmerbench.benchmarks.strict_files import read_columns
 from hmerbench.benchmarks.validation import validate
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import Score
-from hmerbench.models.errors import one_line
+from hmerbench.models.files import one_line
 
 
 class Epoch(Open):

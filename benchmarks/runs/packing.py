@@ -18,8 +18,7 @@ from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import run_in
-from hmerbench.evaluation.scoring.interval import interval_text
-from hmerbench.evaluation.scoring.metrics import TABULATED
+from hmerbench.evaluation.scoring.metrics import TABULATED, interval_text
 from hmerbench.models.weights import load_weights, pack_weights
 
 

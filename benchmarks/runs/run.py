@@ -22,7 +22,7 @@ from hmerbench.benchmarks.files import content_of, folders_with, locked, write_a
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.benchmarks.validation import first_fault
 from hmerbench.benchmarks.yaml_files import read_yaml
-from hmerbench.models.errors import one_line
+from hmerbench.models.files import one_line
 
 Settings = TypeVar("Settings", bound=RunSettings)
 

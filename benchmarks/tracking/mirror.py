@@ -30,7 +30,7 @@ from hmerbench.benchmarks.tracking.tracking_store import (
     sqlite_path,
 )
 from hmerbench.benchmarks.tracking.tree import NOTE, PARENT, Tree
-from hmerbench.models.strict_json import parse_json
+from hmerbench.models.files import parse_json
 
 RESULTS = ("predictions", "scores")  # of an earlier training, until this one ends
 LOCK_SECONDS = 60  # to wait for another process that creates the database

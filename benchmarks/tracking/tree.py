@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.models.strict_json import parse_json
+from hmerbench.models.files import parse_json
 
 MAX_RUNS = 50_000  # MLflow's limit for one search
 PARENT = "mlflow.parentRunId"

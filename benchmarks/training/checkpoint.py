@@ -17,7 +17,7 @@ from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.files import CheckpointError
 from hmerbench.models.weights import pack_tensors, read_tensors
 
 FORMAT = "hmerbench-checkpoint-3"

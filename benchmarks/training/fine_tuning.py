@@ -24,7 +24,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.start import FILE, first_weights
 from hmerbench.benchmarks.validation import validate
 from hmerbench.benchmarks.yaml_files import merge
-from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.metrics import interval_text
 from hmerbench.models.network import Network
 from hmerbench.models.settings import of_its_network
 from hmerbench.models.vocab import SPECIAL

@@ -22,7 +22,7 @@ from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.report.figures.write import DATES, rendered, style
 from hmerbench.benchmarks.tuning.space import Problem
 from hmerbench.benchmarks.tuning.trials import without_judges
-from hmerbench.evaluation.scoring.interval import printed_interval
+from hmerbench.evaluation.scoring.metrics import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
 COMPLETE = (TrialState.COMPLETE,)  # neither pruned nor failed

@@ -22,7 +22,7 @@ from hmerbench.benchmarks.keys import settable
 from hmerbench.benchmarks.resolve import SHIPPED, names, read_named, refuse_filled_in, resolve
 from hmerbench.benchmarks.validation import validate
 from hmerbench.benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
-from hmerbench.models.strict_json import parse_json
+from hmerbench.models.files import parse_json
 
 # equal in all trials, which are judged by the same expressions
 NOT_TUNABLE = FILLED_IN | {"heldout", "data.limit"}

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from hmerbench.evaluation import InputError
-from hmerbench.evaluation.lgeval import confusion, metrics
+from hmerbench.evaluation.lgeval import confusions, metrics
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.symlg.editions import Edition
 
@@ -38,11 +38,11 @@ def write(
         raise InputError(f"{folder}: exists and is not a results folder; move it away")
     date = time.strftime("%c")
     rows = [item.comparison.metrics for item in files]
-    sections = confusion.matrices((item.comparison, item.truth) for item in files)
+    sections = confusions.matrices((item.comparison, item.truth) for item in files)
     texts = {
         "Summary.txt": metrics.summary(rows, label, date, edition),
-        "ConfusionMatrices.csv": confusion.csv(sections, f"{folder}/{name}.diff", date),
-        "ConfusionMatrices.html": confusion.html(sections, name, date),
+        "ConfusionMatrices.csv": confusions.csv_of(sections, f"{folder}/{name}.diff", date),
+        "ConfusionMatrices.html": confusions.html_of(sections, name, date),
         "labelsGT.txt": _label_file([item.truth for item in files]),
         "labelsOutput.txt": _label_file([*(item.prediction for item in files), *stray]),
     }

@@ -14,19 +14,20 @@ from inspect import cleandoc
 
 from hmerbench.evaluation import InputError, lines, readable, run_program, symlg
 from hmerbench.evaluation.lgeval import results_folder
-from hmerbench.evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
+from hmerbench.evaluation.lgeval.confusions import object_histogram, page, primitive_histogram
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
 from hmerbench.evaluation.lgeval.metrics import compare
 from hmerbench.evaluation.lgeval.results_folder import UNCONVERTED, unconverted
 
 Script = Callable[[list[str], symlg.Rules], int | None]
+SCRIPTS: dict[str, Callable[[list[str]], int]] = {}  # what runs each, given its arguments
 
 
-def _script(min_arguments: int, *options: str, folders: int = 0) -> Callable[[Script], Callable[[list[str]], int]]:
-    """Make a function an entry point: add `options` (of --reading and --edition, which choose the rules) and show its
-    docstring as the usage. `folders` is the least number of arguments if the first is a folder."""
+def _script(min_arguments: int, *options: str, folders: int = 0) -> Callable[[Script], Script]:
+    """Make a function the script of its name: add `options` (of --reading and --edition, which choose the rules) and
+    show its docstring as the usage. `folders` is the least number of arguments if the first is a folder."""
 
-    def program(script: Script) -> Callable[[list[str]], int]:
+    def program(script: Script) -> Script:
         def main(words: list[str]) -> int:
             parser = ArgumentParser(add_help=False, allow_abbrev=False)
             parser.set_defaults(reading=symlg.PAPER.reading.name, edition=symlg.PAPER.edition.name)
@@ -41,7 +42,8 @@ def _script(min_arguments: int, *options: str, folders: int = 0) -> Callable[[Sc
                 return 0 if wants_help else 2
             return run_program(lambda: script(arguments, symlg.rules(chosen.reading, chosen.edition)))
 
-        return main
+        SCRIPTS[script.__name__] = main
+        return script
 
     return program
 
@@ -183,13 +185,12 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
     base = os.path.basename(output)
     results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray), chosen.edition)
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
-    absent = sum(item.prediction is symlg.EMPTY_GRAPH for item in files)
-    unreadable = sum(item.truth is symlg.UNREADABLE for item in files)
-    for count, text in (
-        (absent, "of them have no output file and count as empty graphs"),
-        (len(stray), "output files have no ground truth and are left out"),
-        (unreadable, "ground truths did not convert and count as wrong"),
-    ):
+    counts = {
+        "of them have no output file and count as empty graphs": sum(f.prediction is symlg.EMPTY_GRAPH for f in files),
+        "output files have no ground truth and are left out": len(stray),
+        "ground truths did not convert and count as wrong": sum(f.truth is symlg.UNREADABLE for f in files),
+    }
+    for text, count in counts.items():
         if count:
             print(f"note: {count} {text}", file=sys.stderr)
     if rest:
@@ -217,12 +218,11 @@ def evallg(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER] [--edition E]
     evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER] [--edition E]   (LIST: one OUTPUT.lg,TARGET.lg per line)
     """
-    options = arguments[2:]
+    options, batch = arguments[2:], arguments[0] == "batch"
     complete = "INTER" in options
     inter = complete and chosen.edition.inter
     if "MATRIX" in options:
         raise InputError("MATRIX is not supported: compare whole graphs, which include their matrices")
-    batch = arguments[0] == "batch"
     known = {"GT-FIRST", "MAT", "MATOBJ", "INTER"} if batch else {"m", "diff", "INTER"}
     if unknown := [option for option in options if option not in known]:
         raise InputError(f"{unknown[0]}: is none of {', '.join(sorted(known))}")
@@ -241,13 +241,11 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
     if "GT-FIRST" in options:
         pairs = [(output, target) for target, output in pairs]
     graphs = [(_read_lg(output, symlg.EMPTY_GRAPH), _read_lg(target)) for output, target in pairs]
-    metrics, diffs = [], []
-    for names, both in zip(pairs, graphs, strict=True):
-        comparison = compare(*both, inter, complete=False)
-        metrics.append(f"*M,{','.join(names)}\n{comparison.csv()}")
-        diffs.append(f"DIFF,{','.join(names)}\n{comparison.diff()}")
-    results_folder.replace(path + ".m", "".join(metrics))
-    results_folder.replace(path + ".diff", "".join(diffs))
+    compared = [
+        (",".join(names), compare(*both, inter, complete=False)) for names, both in zip(pairs, graphs, strict=True)
+    ]
+    results_folder.replace(f"{path}.m", "".join(f"*M,{names}\n{found.csv()}" for names, found in compared))
+    results_folder.replace(f"{path}.diff", "".join(f"DIFF,{names}\n{found.diff()}" for names, found in compared))
     tables = {"Primitives": primitive_histogram(graphs, (2, 3))} if "MAT" in options else {}
     tables |= {"Objects": object_histogram(graphs, 2)} if "MATOBJ" in options else {}
     if tables:
@@ -255,7 +253,7 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
 
 
 @_script(2, folders=3)
-def conf_hist(arguments: list[str], _: symlg.Rules) -> None:
+def confHist(arguments: list[str], _: symlg.Rules) -> None:
     """Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]
            confHist LISTFILE SIZE [MINCOUNT] [strokes]
     Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was predicted instead.
@@ -291,14 +289,3 @@ def extract_exprate(arguments: list[str], _: symlg.Rules) -> None:
     print(f"Struct Rate: {round(100 * counts['structure'] / counts['n'], 2)}")
     for k, key in enumerate(("exact", "le1", "le2", "le3")[: int(arguments[0])]):
         print(f"Exprate {k} tolerated: {100 * counts[key] / counts['n']:.3f}")
-
-
-SCRIPTS = {
-    "tex2symlg": tex2symlg,
-    "mml2symlg": mml2symlg,
-    "lg2symlg": lg2symlg,
-    "evaluate": evaluate,
-    "evallg": evallg,
-    "confHist": conf_hist,
-    "extract_exprate": extract_exprate,
-}

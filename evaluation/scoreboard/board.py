@@ -23,34 +23,29 @@ from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoreboard.card import YEARS, System
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched, read_ground_truth, read_text
-from hmerbench.evaluation.scoring.interval import proportion_interval
-from hmerbench.evaluation.scoring.lengths import BUCKETS
-from hmerbench.evaluation.scoring.metrics import WITHIN
+from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, proportion_interval
 from hmerbench.evaluation.scoring.run_scripts import in_process
 from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
 from hmerbench.evaluation.scoring.sampling import difference as sampled_difference
 from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
 from hmerbench.evaluation.scoring.stats import holm
-from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file
 from hmerbench.evaluation.strict import rows_of
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
+from hmerbench.evaluation.symlg.formula import formula_of, prediction_file
 
 BASELINE = "comer"
 TOGETHER = "together"  # stands for the year in the row of a system over all test sets
 RULES = tuple(Rules(READINGS[r], EDITIONS[e]) for e in ("crohme2019", "current") for r in READINGS)  # the paper's first
 COUNTS = ("n", *(metric.count for metric in WITHIN))
-NEUTRAL = PAPER._replace(neutral=True)  # beside the paper's rules, never instead of them
-CEILINGS = {"exact": PAPER, "neutral": NEUTRAL}
 LENGTHS = ("len10", "len20", "len30", "len40", "len50", "longer")  # exact, by the length of the true caption
 # those that are wrong and have fewer tokens than the caption, or more
 OFF = tuple(f"{name}_{side}" for name in LENGTHS for side in ("short", "long"))
 COUNTED = (*COUNTS, "neutral", "token_exact", "missing", "unconverted")
+TESTS = ("difference", "difference_low", "difference_high", "p")  # against the baseline
 COLUMNS = (
     *("system", "year", "reading", "edition", *COUNTED, "low", "high"),
-    *("reported", "metric", "difference", "difference_low", "difference_high", "p", "group", *LENGTHS, *OFF),
+    *("reported", "metric", *TESTS, "group", *LENGTHS, *OFF),
 )
-
-TESTS = ("difference", "difference_low", "difference_high", "p")  # against the baseline
 NUMBERS = (*COUNTED, *LENGTHS, *OFF)
 TYPES = dict.fromkeys(NUMBERS, int) | dict.fromkeys(("low", "high", *TESTS), float)  # of cells that are more than text
 
@@ -76,25 +71,17 @@ class Board:
         named = {"system": key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
         return next((row for row in self.rows if named.items() <= row.items()), None)
 
-    def absent_peers(self, system: System) -> list[System]:
-        """The absent systems of the same kind of training: without their predictions, there are no new groups."""
-        return [other for other in self.absent if other.card.training == system.card.training]
-
 
 def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, committed: Path | None = None) -> Board:
     """Score all systems; of those that are not at hand, keep the rows of `committed`, a scoreboard.csv. Raises
     InputError for predictions or a ground truth that cannot be read."""
     kept = _kept(committed) if committed and committed.is_file() else {}
     board = Board(list(systems))
-    board.absent = [
-        system
-        for system in systems
-        if system.card.files
-        and not system.found(folder)
-        and all((system.key, year) in kept for year in system.card.files)
-    ]
-    kept_note = "its predictions are not here; its rows are kept as committed"
-    board.notes += [f"{system.key}: {kept_note}" for system in board.absent]
+    for system in systems:
+        known = all((system.key, year) in kept for year in system.card.files)
+        if system.card.files and known and not system.found(folder):
+            board.absent.append(system)
+            board.notes.append(f"{system.key}: its predictions are not here; its rows are kept as committed")
     files = {system.key: dict(system.files(folder)) for system in systems if system not in board.absent}  # all verified
     ids: dict[str, list[str]] = {}
     for year in YEARS:
@@ -125,8 +112,9 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
             for rules in RULES:
                 counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
                 row = _row(system, year, rules, counts, result.score)
-                row |= _interval(board, system, year) if rules == PAPER else {}
-                board.rows.append(row | (off_by_length(result, texts) if rules == PAPER else {}))
+                if rules == PAPER:
+                    row |= _interval(board, system, year) | off_by_length(result, texts)
+                board.rows.append(row)
     board.images[TOGETHER] = Images(list(chain(*ids.values())), [year for year in ids for _ in ids[year]])
     for system in systems:
         if system in board.absent:
@@ -144,8 +132,8 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
 def ceiling(truth: GroundTruth, graphs: Mapping[str, Graph]) -> Row:
     """What a perfect reader of the captions gets right, under the paper's rules and with neutral limits."""
     texts = {key: prediction_file(key, tokens) for key, tokens in (truth.captions or {}).items()}
-    counts = {name: in_process(texts, graphs, rules)[0]["exact"] for name, rules in CEILINGS.items()}
-    return {"n": len(graphs)} | counts
+    exact, neutral = (in_process(texts, graphs, PAPER._replace(neutral=so))[0]["exact"] for so in (False, True))
+    return {"n": len(graphs), "exact": exact, "neutral": neutral}
 
 
 def _kept(committed: Path) -> dict[tuple[str, str], list[Row]]:
@@ -173,7 +161,7 @@ def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]
         if system.key not in errors or (row := board.row(system.key, year)) is None:
             continue
         same = (old for old in kept.get((system.key, year), []) if all(row.get(n) == old.get(n) for n in NUMBERS))
-        old, peers = next(same, {}), board.absent_peers(system)
+        old, peers = next(same, {}), [other for other in board.absent if other.card.training == system.card.training]
         needed = (*(["group"] if peers else []), *(TESTS if no_baseline else []))
         row |= {name: old[name] for name in needed if name in old}
         if not old.keys() >= {*needed}:
@@ -188,8 +176,9 @@ def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]
 
 def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], score: Score) -> Row:
     row: Row = {"system": system.key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
-    row |= {name: counts[name] for name in COUNTS}
-    row |= {"token_exact": score.token_exact} | _over_images(row)
+    row |= {name: counts[name] for name in COUNTS} | {"token_exact": score.token_exact}
+    low, high = proportion_interval(row["exact"], row["n"])
+    row |= {"low": round(100 * low, 2), "high": round(100 * high, 2)}
     if rules == PAPER:
         row |= {"neutral": score.neutral, "missing": score.missing, "unconverted": score.unconverted}
         row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))
@@ -203,11 +192,6 @@ def _together(rows: Sequence[Row]) -> Row:
     row: Row = {name: rows[0][name] for name in ("system", "reading", "edition")} | {"year": TOGETHER}
     row |= {name: sum(other[name] for other in rows) for name in (*COUNTS, "neutral", "token_exact")}
     return row
-
-
-def _over_images(row: Row) -> Row:
-    low, high = proportion_interval(row["exact"], row["n"])
-    return {"low": round(100 * low, 2), "high": round(100 * high, 2)}
 
 
 def _interval(board: Board, system: System, year: str) -> Row:
@@ -231,12 +215,8 @@ def off_by_length(result: Evaluation, texts: Mapping[str, str]) -> Row:
 def difference(errors: Sequence[int], baseline: Sequence[int], images: Images) -> Row:
     """The difference to the baseline in points with its 95 % interval and p value, over writers."""
     found = _paired(errors, baseline, images)
-    return {
-        "difference": round(found.value, 2),
-        "difference_low": round(found.low, 2),
-        "difference_high": round(found.high, 2),
-        "p": float(f"{found.p:.3g}"),
-    }
+    points = (round(found.value, 2), round(found.low, 2), round(found.high, 2))
+    return dict(zip(TESTS, (*points, float(f"{found.p:.3g}")), strict=True))
 
 
 def _paired(errors: Sequence[int], others: Sequence[int], images: Images) -> Estimate:

@@ -16,7 +16,7 @@ from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTED, TOGETHER, Bo
 from hmerbench.evaluation.scoreboard.card import SYSTEM, SYSTEM_RULE, YEARS, System, checked, read_cards
 from hmerbench.evaluation.scoreboard.markdown import markdown
 from hmerbench.evaluation.scoring.inputs import read_predictions
-from hmerbench.evaluation.scoring.tokens import formula_of, untokenized
+from hmerbench.evaluation.symlg.formula import formula_of, untokenized
 
 # of leaderboard.json: what it tells of a card, and of a system's rows
 FACTS = (
@@ -36,8 +36,12 @@ def score(crohme: Path, systems: Path | None, cards: Path, results: Path) -> Non
     for note in board.notes:
         print(f"note: {note}", file=sys.stderr)
     results.mkdir(parents=True, exist_ok=True)
-    texts = {"scoreboard.csv": csv_text(COLUMNS, board.rows), "scoreboard.md": markdown(board)}
-    for name, text in (texts | {"leaderboard.json": leaderboard(board)}).items():
+    texts = {
+        "scoreboard.csv": csv_text(COLUMNS, board.rows),
+        "scoreboard.md": markdown(board),
+        "leaderboard.json": leaderboard(board),
+    }
+    for name, text in texts.items():
         results_folder.replace(str(results / name), text)
         print(printable(results / name))
 

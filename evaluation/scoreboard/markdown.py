@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoreboard.board import LENGTHS, OFF, RULES, TOGETHER, Board, Row
 from hmerbench.evaluation.scoreboard.card import YEARS, System
-from hmerbench.evaluation.scoring.lengths import BUCKETS
+from hmerbench.evaluation.scoring.metrics import BUCKETS
 
 KINDS = {
     "crohme": "Trained on CROHME alone",

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
 from hmerbench.evaluation.lgeval.metrics import Comparison, compare
-from hmerbench.evaluation.scoring import lengths
-from hmerbench.evaluation.scoring.interval import percent, proportion_interval
-from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.metrics import BUCKETS, Expression, percent, proportion_interval
 from hmerbench.evaluation.symlg import EMPTY_GRAPH
 
 Table = list[dict[str, str | int | float | None]]
@@ -66,7 +64,7 @@ def tables(pairs: list[Pair]) -> dict[str, Table]:
         "structure": [_rates("structure", name, group) for name, group in groups.items()],
     }
     if all(pair.expression.bucket for pair in pairs):
-        groups = {name: [pair for pair in pairs if pair.expression.bucket == name] for name in lengths.BUCKETS}
+        groups = {name: [pair for pair in pairs if pair.expression.bucket == name] for name in BUCKETS}
         result["length"] = [_rates("bucket", name, group) for name, group in groups.items()]
     return result
 

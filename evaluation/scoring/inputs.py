@@ -1,27 +1,42 @@
-"""Reads predictions and ground truth from files. Nothing is unpacked to disk under the names in an archive."""
+"""Reads predictions and ground truth from files. Nothing is unpacked to disk under the names in an archive.
 
+Predictions may be in one file: JSON lines, a JSON list, or a table with a header line (.csv, .tsv). A row has an id
+(`id`, `img_id` or `image`, the name of an image file) and a prediction (`tokens`, `pred` or `latex`: a text, or in JSON
+a list of tokens). Anything else in it is ignored, such as the n-best of `recognize --json`. A JSON mapping has the
+image or id before each prediction.
+"""
+
+import csv
 import hashlib
+import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from hmerbench.evaluation import InputError, lines, readable
 from hmerbench.evaluation.datasets import symlg_published
 from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.lgeval.results_folder import unconverted
-from hmerbench.evaluation.scoring import prediction_lists, wrappers
-from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file, tokenize
+from hmerbench.evaluation.scoring import wrappers
 from hmerbench.evaluation.scoring.wrappers import Predictions
+from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, write
+from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 << 20  # of one file of an expression; the largest symLG of CROHME has 30 kB
 MAX_CAPTIONS = 64 << 20  # of a caption.txt: 100,000 expressions of 600 bytes
 MAX_TOTAL = 1 << 30
 
+LISTS = (".jsonl", ".json", ".csv", ".tsv")
+IDS = ("id", "img_id", "image")
+TEXTS = ("tokens", "pred", "latex")
+NEEDED = "id (or img_id, image) and tokens (or pred, latex)"
+
+_IMAGES = (".bmp", ".png", ".jpg", ".jpeg")
 _ID = re.compile(r'[^./\\,"][^/\\,"]*')
 
 
@@ -40,8 +55,8 @@ class GroundTruth(NamedTuple):
 def read_predictions(path: Path, split: bool = False) -> Predictions:
     """id -> text of the CROHME prediction file (`%ID`, newline, `$tokens$`), without known wrappers.
 
-    `path`: folder of ID.txt, zip of them (the authors' result.zip), or one file (prediction_lists.py). `split`: the
-    LaTeX is not in tokens yet, and is split into them. Raises InputError.
+    `path`: folder of ID.txt, zip of them (the authors' result.zip), or one file of LISTS. `split`: the LaTeX is not in
+    tokens yet, and is split into them. Raises InputError.
     """
     what, listed = "predictions (ID.txt)", False
     if path.is_dir():
@@ -52,11 +67,10 @@ def read_predictions(path: Path, split: bool = False) -> Predictions:
         raise InputError(f"{path}: there is no such file or folder of predictions")
     elif path.suffix == ".zip" or zipfile.is_zipfile(path):
         entries = _zip(path, ".txt")
-    elif path.suffix in prediction_lists.ENDINGS:
-        entries, what, listed = prediction_lists.rows(path), "predictions", True
+    elif path.suffix in LISTS:
+        entries, what, listed = _listed(path), "predictions", True
     else:
-        endings = ", ".join(prediction_lists.ENDINGS)
-        raise InputError(f"{path}: predictions must be a folder of ID.txt, a zip of them, or one of {endings}")
+        raise InputError(f"{path}: predictions must be a folder of ID.txt, a zip of them, or one of {', '.join(LISTS)}")
     return _predictions(_unique(entries, path, what).items(), listed, split)
 
 
@@ -73,6 +87,57 @@ def as_tokens(key: str, text: str) -> str:
     """A prediction file's text with its LaTeX split into tokens; one without a formula stays as it is."""
     latex = formula_of(text)
     return prediction_file(key, tokenize(latex)) if latex else text
+
+
+def _listed(path: Path) -> Iterator[tuple[str, str]]:
+    """The id and the LaTeX of every row. Raises InputError with the line or entry that is wrong."""
+    with readable(path), path.open(encoding="utf-8-sig", newline="") as file:
+        if path.suffix in (".csv", ".tsv"):
+            for where, row in rows_of(file, path, "\t" if path.suffix == ".tsv" else ",", (IDS, TEXTS), NEEDED):
+                yield _prediction(row, where)
+        elif path.suffix == ".json" and not _is_lines(file):
+            for where, key, row in json_entries(file, path, f"must be a JSON list of objects with {NEEDED}"):
+                named = {"image": key} | (row if isinstance(row, dict) else {"pred": row})
+                yield _prediction(row if key is None else named, where)
+        else:
+            for where, row in json_lines(file, path, f"not a JSON object with {NEEDED}"):
+                yield _prediction(row, where)
+
+
+def _is_lines(file: io.TextIOBase) -> bool:
+    """Whether a .json holds JSON lines by another name: several objects, or one with the keys of a row."""
+    first = file.read(1 << 20).lstrip()
+    file.seek(0)
+    line, _, rest = first.partition("\n")
+    return first[:1] == "{" and (rest.lstrip()[:1] == "{" or any(f'"{name}"' in line for name in IDS))
+
+
+def _prediction(row: object, where: str) -> tuple[str, str]:
+    names = row if isinstance(row, Mapping) else {}
+    id_, text = (next((name for name in known if name in names), None) for known in (IDS, TEXTS))
+    if id_ is None or text is None:
+        raise InputError(f"{where}: not a JSON object with {NEEDED}")
+    key, latex = names[id_], names[text]
+    try:
+        latex = " ".join(latex) if isinstance(latex, list) else latex
+        latex.encode()  # JSON may hold lone surrogates ("\ud800"), which no file can
+    except (AttributeError, TypeError, UnicodeEncodeError):
+        latex = None
+    if not isinstance(key, str) or latex is None:
+        raise InputError(f"{where}: {id_} must be a string and {text} a text or a list of strings")
+    if id_ == "image":
+        file = PurePosixPath(key.replace("\\", "/"))
+        key = file.stem if file.suffix.lower() in _IMAGES else file.name
+    return key, latex
+
+
+def tsv(predictions: Mapping[str, Sequence[str]]) -> str:
+    """Tokens by id as the text of a .tsv with the columns id and tokens, sorted by id."""
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
+    writer.writerow(("id", "tokens"))
+    writer.writerows((id_, " ".join(tokens)) for id_, tokens in sorted(predictions.items()))
+    return text.getvalue()
 
 
 def read_ground_truth(spec: str) -> GroundTruth:

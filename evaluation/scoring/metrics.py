@@ -1,13 +1,16 @@
 """The metrics of a score. Each is one entry of METRICS: which expressions count, and how the count is called and shown.
 
-Score files, the terminal, the tracking store, tables, pages and model cards take their metrics from there.
+Score files, the terminal, the tracking store, tables, pages and model cards take their metrics from there. Intervals of
+rates are here too, without scipy, which takes half a second to import.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
-from hmerbench.evaluation.scoring.lengths import bucket
+BUCKETS = ("(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+")  # tokens of a caption, as in the paper's Fig. 3
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,8 @@ class Metric(NamedTuple):
 
 
 def _within(most: int) -> Metric:
-    errors = f"{most} error{'s' * (most > 1)}"
-    return Metric(
-        f"le{most}",
-        f"exprate_le{most}",
-        lambda row: row.errors <= most,
-        f"<= {errors}",
-        heading=f"≤ {most}",
-        always=True,
-    )
+    name, holds = f"<= {most} error{'s' * (most > 1)}", lambda row: row.errors <= most
+    return Metric(f"le{most}", f"exprate_le{most}", holds, name, heading=f"≤ {most}", always=True)
 
 
 METRICS = (
@@ -98,3 +94,72 @@ def counts_of(rows: Iterable[Expression]) -> dict[str, int]:
     held = {metric.count: [metric.holds(row) for row in rows] for metric in METRICS}
     known = {name: sum(map(bool, verdicts)) for name, verdicts in held.items() if verdicts.count(None) < len(rows)}
     return {"n": len(rows)} | known
+
+
+# --- by length ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The n expressions of some lengths, and how many are exact; `exprate` in percent, None if there are none."""
+
+    bucket: str
+    n: int
+    exact: int
+    exprate: float | None
+
+
+def bucket(tokens: int) -> str:
+    """The bucket of a caption with this many tokens."""
+    return BUCKETS[min(max(tokens - 1, 0) // 10, 5)]
+
+
+def by_bucket(lengths: Mapping[str, int], exact: Mapping[str, bool]) -> list[Bucket]:
+    """All buckets, from the lengths and verdicts by id."""
+    found: dict[str, list[bool]] = {name: [] for name in BUCKETS}
+    for key, length in lengths.items():
+        found[bucket(length)].append(exact[key])
+    counts = {name: (len(right), sum(right)) for name, right in found.items()}
+    return [Bucket(name, n, right, percent(right, n) if n else None) for name, (n, right) in counts.items()]
+
+
+def nesting(tokens: Iterable[str]) -> int:
+    """How deep the structures of a caption are nested: 0 for `a + b`, 1 for `x ^ { 2 }`, 2 for `x ^ { a _ { 1 } }`."""
+    depth = deepest = 0
+    for token in tokens:
+        depth += {"{": 1, "}": -1}.get(token, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+# --- intervals ----------------------------------------------------------------------------------------------------
+
+
+def proportion_interval(count: float, n: float) -> tuple[float, float]:
+    """Wilson's score interval (JASA 22, 1927) of 95 % for count / n, as fractions; n may be effective, also below 1.
+
+    Raises ValueError for count outside 0..n, or no n.
+    """
+    if not 0 <= count <= n or not n:
+        raise ValueError(f"{count} of {n} is not a rate")
+    z, rate = NormalDist().inv_cdf(0.975), count / n
+    middle = (2 * count + z * z) / (2 * (n + z * z))
+    width = z / (2 * (n + z * z)) * math.sqrt(4 * n * rate * (1 - rate) + z * z)
+    return middle - width if count else 0.0, middle + width if count < n else 1.0
+
+
+def interval_text(count: int, n: int) -> str:
+    """The interval in percent, as printed: 50.3–56.5."""
+    low, high = proportion_interval(count, n)
+    return f"{100 * low:.1f}–{100 * high:.1f}"
+
+
+def percent(count: int, n: int) -> float:
+    """A rate in percent, rounded to two places for printing."""
+    return round(100 * count / n, 2)
+
+
+def printed_interval(percent: float, n: int) -> tuple[float, float]:
+    """The interval, in percent, of a printed rate, from which the count is recovered by rounding."""
+    low, high = proportion_interval(round(percent * n / 100), n)
+    return 100 * low, 100 * high

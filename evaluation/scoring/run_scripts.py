@@ -9,16 +9,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval import metrics, results_folder
 from hmerbench.evaluation.lgeval.label_graph import Graph
-from hmerbench.evaluation.scoring.limits import neutral, takes_limits
+from hmerbench.evaluation.scoring.conventions import neutral, takes_limits
 from hmerbench.evaluation.scoring.metrics import WITHIN, Expression, counts_of
-from hmerbench.evaluation.scoring.tokens import prediction_file
 from hmerbench.evaluation.symlg import PAPER, Rules
+from hmerbench.evaluation.symlg.formula import prediction_file
 
 FOLDERS = ("result", "pred_symlg", "gt_symlg", "Results_pred_symlg")  # what a run writes in its workdir
 OWN_SCRIPTS = Path(__file__).resolve().parents[1] / "bin"
@@ -59,6 +59,28 @@ def run_scripts(
     if any(counts[metric.count] != recounted[metric.count] for metric in WITHIN):
         raise InputError(f"{scripts()}: Summary.txt and the metrics of the files disagree")
     return recounted, rows
+
+
+def in_workdir(
+    predictions: dict[str, str], truth: dict[str, str], workdir: Path, sources: Sequence[Path], rules: Rules = PAPER
+) -> tuple[Counts, Metrics, set[str]]:
+    """The result of `run_scripts`, whose files are kept in `workdir`, and the ids that converted. Raises InputError
+    where they would replace more than an earlier scoring, or one of the `sources`."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    held = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
+    inside = any(workdir.resolve() in path.resolve().parents for path in sources)
+    scored = (workdir / "Results_pred_symlg" / "Metrics").is_dir()
+    if (ours := held & {*FOLDERS}) and (held != ours or inside or not scored):
+        raise InputError(f"{workdir}: its {min(ours)} would be replaced; use a separate folder as workdir")
+    # apart: another scoring in the same workdir must not mix its files with these
+    with tempfile.TemporaryDirectory(prefix=".scoring", dir=workdir) as scratch:
+        counts, rows = run_scripts(predictions, truth, Path(scratch), rules)
+        converted = {key for key in predictions if Path(scratch, "pred_symlg", f"{key}.lg").exists()}
+        for name in FOLDERS:  # the results last: by them a workdir is known, also after a kill
+            if (workdir / name).exists():
+                (workdir / name).rename(Path(scratch, f"old_{name}"))
+            Path(scratch, name).rename(workdir / name)
+    return counts, rows, converted
 
 
 def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PAPER) -> str:

@@ -5,19 +5,50 @@ samples: writers, each with several images (within a year, as each year's were c
 of rows trained with it. The variance of a difference is that over writers plus that over seeds less what both hold,
 the variance of single writers' answers to single seeds (Cameron, Gelbach and Miller, JBES 29, 2011); its degrees of
 freedom are Satterthwaite's. Bootstrapping three seeds would find two thirds of their variance.
+
+Who wrote an image is known as far as the ids tell. CROHME's images come in sheets, some 5 to 30 expressions in one
+hand. An id is its writer's name and a number (`UN_101_em_7`), but for sources that are numbered through, whose writers
+filled a few expressions each, mostly in a row: every so many numbers stand for a sheet (`sheets` in
+benchmarks/datasets/). tests/evaluation/scoring/test_writers.py compares this with the writers that the InkML names.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import stats
 
-from hmerbench.evaluation.scoring.interval import proportion_interval
-from hmerbench.evaluation.scoring.writers import writer, writers
+from hmerbench.evaluation.datasets import datasets
+from hmerbench.evaluation.scoring.metrics import proportion_interval
 
 UPPER = 0.975  # quantile at the upper end of an interval
+LEAST = 10  # fewer groups say nothing of how writers differ; the ids may not name any
+NUMBER = re.compile(r"(?:_em)?[_-]?(\d+)[a-z]?$")
+
+
+def writer(id_: str) -> str:
+    """The writer, or the sheet, of an image: its id without the number at the end; of ids without one, the whole."""
+    for beginning, sheet in _sheets().items():
+        if id_.startswith(beginning) and (number := id_.removeprefix(beginning)).isdecimal():
+            return f"{beginning}{(int(number) - 1) // sheet}"
+    return NUMBER.sub("", id_) or id_
+
+
+@cache
+def _sheets() -> dict[str, int]:
+    return {beginning: sheet for known in datasets().values() for beginning, sheet in known.sheets.items()}
+
+
+def writers(ids: Sequence[str]) -> tuple[list[str], str]:
+    """The group of every image, and what the groups are: "writers", or "images", each its own group, where the ids tell
+    fewer than LEAST writers apart."""
+    named = [writer(id_) for id_ in ids]
+    if LEAST <= len({*named}) < len(named):
+        return named, "writers"
+    return list(ids), "images"
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,60 @@
-"""A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process."""
+"""A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process.
 
+Its signature says in one line what the number measures: `ExpRate|set:crohme2014|n:986|metric:symlg|conv:1.4|…|v:2`, in
+the manner of sacreBLEU's. Two numbers may be compared if their signatures agree. They do not name a search's precision,
+batch size and longest hypothesis.
+"""
+
+import hashlib
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from typing_extensions import dataclass_transform
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.label_graph import LabelGraph
-from hmerbench.evaluation.scoring.convention import other_convention
-from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched
-from hmerbench.evaluation.scoring.interval import percent, proportion_interval
-from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket, by_bucket
-from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, Metric, counts_of
+from hmerbench.evaluation.scoring.conventions import TWO_CHILDREN, UNDECIDED, convention
+from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched, parse_captions, read_captions
+from hmerbench.evaluation.scoring.metrics import (
+    BUCKETS,
+    METRICS,
+    WITHIN,
+    Bucket,
+    Expression,
+    Metric,
+    by_bucket,
+    counts_of,
+    interval_text,
+    percent,
+    proportion_interval,
+)
 from hmerbench.evaluation.scoring.run_scripts import (
-    FOLDERS,
     in_process,
+    in_workdir,
     neutral_exact,
     own_scripts,
     reasons,
-    run_scripts,
     scripts,
 )
-from hmerbench.evaluation.scoring.signature import signature_of
-from hmerbench.evaluation.scoring.tokens import formula_of, has_text, tokenize, tokens_of, untokenized
 from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.symlg import PAPER, Rules
+from hmerbench.evaluation.symlg.formula import formula_of, has_text, tokenize, tokens_of, untokenized
 
+# Raised when a verdict on a system scored so far changes under the same fields. 1.0 named no edition: it followed the
+# paper's, but read \text, matrices, $ and lone brackets as arguments differently. Learning a command that used to be
+# refused does not raise it, nor did, within 2, blanks between column letters and what follows \& (as in no system).
+VERSION = "2"
 SHOWN = 5  # of the reasons why predictions do not convert
 MARGIN = 30  # characters shown of the beginning or end of a prediction
 NO_FORMULA = ("empty prediction", "empty expression", "no $...$ formula in the file")
 _PLACE = re.compile(r" at token \d+$|^\d+ (?=tokens|characters|symbols)")  # what makes a reason one prediction's own
 
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
-
-
 Class = TypeVar("Class")
 
 
@@ -60,21 +76,18 @@ def _with_metrics(cls: type[Class]) -> type[Class]:
 
 @_with_metrics
 class Score:
-    """Counts over the n expressions of a ground truth, and rates in percent, of METRICS. Length and token fields are
-    None without captions. `missing`: expressions without a prediction; `unconverted`: predictions that do
-    not convert. Both count as empty graphs. `ci95`: Wilson interval of the expression rate. `neutral`: how many are
-    exact if it makes no difference whether \\limits is written; None if `exact` itself says that, or for other
-    scripts."""
+    """Counts over the n expressions of a ground truth, and rates in percent, of METRICS; None without captions if they
+    need them."""
 
     n: int
     exact: int
     exprate: float
-    by_length: list[Bucket] | None
-    ci95: tuple[float, float]
+    by_length: list[Bucket] | None  # None without captions
+    ci95: tuple[float, float]  # Wilson's interval of the expression rate
     signature: str
-    missing: int
-    unconverted: int
-    neutral: int | None = None
+    missing: int  # expressions without a prediction
+    unconverted: int  # predictions that do not convert; both count as empty graphs
+    neutral: int | None = None  # exact with neutral limits (`conventions`); None if `exact` is that, or unknown
 
     if TYPE_CHECKING:
 
@@ -95,8 +108,7 @@ class Score:
         return "–" if rate is None else f"{rate:.2f}"
 
     def __str__(self) -> str:
-        low, high = proportion_interval(self.exact, self.n)
-        return f"{self.signature} = {self.exprate:.2f} ({100 * low:.1f}–{100 * high:.1f})"
+        return f"{self.signature} = {self.exprate:.2f} ({interval_text(self.exact, self.n)})"
 
 
 @dataclass(frozen=True)
@@ -120,10 +132,9 @@ def evaluate(
     """Score predictions (in a form of `read_predictions`, or LaTeX by id) against `ARCHIVE.zip:SPLIT`,
     `FOLDER:SPLIT`, a folder of .lg, or a GroundTruth, expression by expression. Raises InputError.
 
-    `split`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search
-    and select. Without `workdir` our own code scores in this process; with it, the
-    scripts run there, with the same result, and their files are kept. The scripts of LGEVAL_BIN always run, without
-    `workdir` in a temporary folder.
+    `split`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search and
+    select. Without `workdir` our own code scores in this process; with it, the scripts run there, with the same result,
+    and their files are kept. The scripts of LGEVAL_BIN always run, without `workdir` in a temporary folder.
     """
     texts, truth, stray = matched(predictions, ground_truth, split)
     if captions is not None:
@@ -145,15 +156,7 @@ def evaluate(
         counts, metrics, converted = in_process(texts, graphs, rules)
     else:
         sources = [Path(given) for given in (predictions, ground_truth) if isinstance(given, str | Path)]
-        _refuse_to_replace(workdir, sources)
-        # apart: another scoring in the same workdir must not mix its files with these
-        with tempfile.TemporaryDirectory(prefix=".scoring", dir=workdir) as scratch:
-            counts, metrics = run_scripts(texts, truth.symlg, Path(scratch), rules)
-            converted = {key for key in texts if Path(scratch, "pred_symlg", f"{key}.lg").exists()}
-            for name in FOLDERS:  # the results last: by them a workdir is known, also after a kill
-                if (workdir / name).exists():
-                    (workdir / name).rename(Path(scratch, f"old_{name}"))
-                Path(scratch, name).rename(workdir / name)
+        counts, metrics, converted = in_workdir(texts, truth.symlg, workdir, sources, rules)
     rows = []
     for key in truth.symlg:
         text, values, caption = texts.get(key), metrics[key], (truth.captions or {}).get(key)
@@ -190,7 +193,7 @@ def _notes(
     texts: Predictions, graphs: dict[str, LabelGraph], exact: int, rules: Rules, why: dict[str, str]
 ) -> list[str]:
     latex = {key: formula_of(text) for key, text in texts.items()}
-    notes = [note for note in (other_convention(texts, graphs, rules), texts.note()) if note]
+    notes = [note for note in (_other_convention(texts, graphs, rules), texts.note()) if note]
     without = [key for key in texts if why.get(key) in NO_FORMULA or not (key in why or _written(latex[key]))]
     if bare := [key for key in without if has_text(texts[key])]:
         notes.append(
@@ -208,6 +211,20 @@ def _notes(
                 f"are one number: {exact} expressions are right as they are; with --tokenize {counts['exact']} would be"
             )
     return notes
+
+
+def _other_convention(texts: Predictions, truth: Mapping[str, LabelGraph], rules: Rules) -> str | None:
+    """A note with the effect on the score, where the truth's roots follow another edition of the converter than the
+    predictions."""
+    name, _ = convention(truth.values())
+    if name == UNDECIDED or (name == TWO_CHILDREN) == rules.edition.second_inside:
+        return None
+    other = rules._replace(edition=rules.edition._replace(second_inside=name == TWO_CHILDREN))
+    ours, theirs = (in_process(texts, truth, each)[0]["exact"] for each in (rules, other))
+    return (
+        f"the ground truth follows the {name}, the predictions are converted the other way: "
+        f"{ours} expressions are right; under the truth's convention {theirs} would be"
+    )
 
 
 def _written(latex: str) -> bool:
@@ -232,15 +249,6 @@ def _around(wrong: dict[str, str], captions: dict[str, list[str]]) -> list[str]:
     return notes
 
 
-def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
-    workdir.mkdir(parents=True, exist_ok=True)
-    held = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
-    inside = any(workdir.resolve() in path.resolve().parents for path in sources)
-    scored = (workdir / "Results_pred_symlg" / "Metrics").is_dir()
-    if (ours := held & {*FOLDERS}) and (held != ours or inside or not scored):
-        raise InputError(f"{workdir}: its {min(ours)} would be replaced; use a separate folder as workdir")
-
-
 def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = None) -> Score:
     """The score of these expressions."""
     counts = counts_of(rows)
@@ -257,3 +265,71 @@ def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = N
         unconverted=sum(row.status == "unconverted" for row in rows),
         neutral=neutral,
     )
+
+
+# --- signatures ---------------------------------------------------------------------------------------------------
+
+
+def signature_of(n: int, named: Mapping[str, str], rules: Rules | None) -> str:
+    """The signature of a score over n expressions. `named` are set, search, select, tok where raw LaTeX was split into
+    tokens, and wrap where more was removed around formulas than the official chain removes; `rules` is None for the
+    scripts of LGEVAL_BIN, whose rules are unknown. Raises InputError for text that a signature cannot hold."""
+    if odd := [text for text in named.values() if "|" in text or not text.isprintable()]:
+        raise InputError(f"{odd[0]!r}: cannot be part of a signature; leave out | and line breaks")
+    scorer = rules.versions if rules else {"scorer": "LGEVAL_BIN"}
+    fields = {"set": named["set"], "n": str(n), "metric": "symlg", **scorer, "search": named["search"]}
+    fields |= {key: named[key] for key in ("tok", "wrap") if key in named}
+    return _signed(fields | {"select": named["select"]})
+
+
+def _signed(fields: Mapping[str, str]) -> str:
+    return "|".join(["ExpRate", *(f"{key}:{text}" for key, text in fields.items()), f"v:{VERSION}"])
+
+
+def fields_of(signature: str) -> dict[str, str]:
+    """The fields of a signature. Raises InputError."""
+    name, *parts = signature.split("|")
+    fields = dict(part.split(":", 1) for part in parts if ":" in part)
+    if name != "ExpRate" or len(fields) < len(parts) or "v" not in fields:
+        raise InputError(f"{signature[:80]!r}: this is not the signature of an expression rate")
+    return fields
+
+
+# --- what was not trained on --------------------------------------------------------------------------------------
+
+
+class Training(NamedTuple):
+    """Captions that were trained on, and their name in a signature. Writers copy the same formulas, so that some of a
+    test set's captions occur in training, written by another hand."""
+
+    captions: Collection[tuple[str, ...]]
+    name: str
+
+
+def read_training(spec: str) -> Training:
+    """The captions of `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a caption.txt. Raises InputError."""
+    text, where = read_captions(spec)
+    captions = {tuple(tokens) for tokens in parse_captions(text, where).values()}
+    return Training(captions, name_of(text.encode()))
+
+
+def name_of(caption_file: bytes) -> str:
+    """The beginning of the MD5 of a caption.txt: scores agree in what is left out if it is the same."""
+    return hashlib.md5(caption_file, usedforsecurity=False).hexdigest()[:8]
+
+
+def unseen(result: Evaluation, captions: Mapping[str, Sequence[str]], training: Training) -> tuple[Score | None, int]:
+    """The score of the expressions whose captions are not in `training`, which its signature says (`unseen`); None if
+    there are none. And how many are left out."""
+    rows = [row for row in result.expressions if tuple(captions[row.id]) not in training.captions]
+    left_out = len(result.expressions) - len(rows)
+    fields = fields_of(result.score.signature) | {"n": str(len(rows)), "unseen": training.name}
+    del fields["v"]
+    return score_of(rows, _signed(fields)) if rows else None, left_out
+
+
+def told(score: Score | None, left_out: int) -> str:
+    """The second line of a score."""
+    if score is None:
+        return f"all {left_out} captions were trained on: no unseen expression is left"
+    return f"{score}, without {left_out} whose captions were trained on"

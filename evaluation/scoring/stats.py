@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from hmerbench.evaluation.scoring import sampling
-from hmerbench.evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.metrics import proportion_interval
 from hmerbench.evaluation.scoring.sampling import Images
 
 
@@ -49,6 +49,11 @@ class PairedComparison:
     mean_errors_a: float
     mean_errors_b: float
     permutation_p: float  # paired, on the mean difference of error counts
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        interval = f"95 %: {low:+.2f} to {high:+.2f} over {self.over}, p = {self.p:.4g}"
+        return f"A - B = {self.difference:+.2f} points ({interval})"
 
 
 def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int], ids: Sequence[str] = ()) -> PairedComparison:

@@ -5,8 +5,8 @@ beginning and end, `LaTeX:`, sentences around a single formula, and characters o
 import re
 from collections import Counter
 
-from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file
 from hmerbench.evaluation.symlg import Unconverted, body_of, formula_in
+from hmerbench.evaluation.symlg.formula import formula_of, prediction_file
 from hmerbench.evaluation.symlg.graph import MAX_CHARACTERS
 
 MAX_LAYERS = 100  # of wrappers around one formula

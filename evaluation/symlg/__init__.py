@@ -1,6 +1,7 @@
 """Symbol layout trees: the graph, its text format, and the way to it from LaTeX."""
 
 from hmerbench.evaluation.symlg.editions import EDITIONS, PAPER, READINGS, Rules, rules
+from hmerbench.evaluation.symlg.formula import body_of, formula_in
 from hmerbench.evaluation.symlg.graph import (
     EMPTY_GRAPH,
     UNREADABLE,
@@ -12,7 +13,6 @@ from hmerbench.evaluation.symlg.graph import (
     write,
 )
 from hmerbench.evaluation.symlg.latex import from_latex
-from hmerbench.evaluation.symlg.markdown import body_of, formula_in
 
 __all__ = ["EDITIONS", "EMPTY_GRAPH", "PAPER", "READINGS", "UNREADABLE", "Object", "Relation", "Rules", "SymLG"]
 __all__ += ["Unconverted", "body_of", "formula_in", "from_latex", "rules", "with_paths", "write"]

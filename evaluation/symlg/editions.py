@@ -7,32 +7,31 @@ from hmerbench.evaluation import InputError
 
 
 class Reading(NamedTuple):
-    """How a version of pandoc parses LaTeX (the TeX reader of its library texmath)."""
+    """How a version of pandoc parses LaTeX (the TeX reader of its library texmath); the defaults are pandoc 1.19's."""
 
     name: str
-    pairs_brackets: bool  # ( ... ), [ ... ] and | ... | are groups, to which a script attaches as a whole
-    bracket_arguments: bool  # [ ... ] is one argument of \frac or \sqrt, as { ... } is
-    bare_roots: bool  # \sqrt without an argument is an object
-    brace_arguments: bool  # \{ is an argument
-    newer_symbols: bool  # \dotsb, \hdots and their like are symbols
+    pairs_brackets: bool = False  # ( ... ), [ ... ] and | ... | are groups, to which a script attaches as a whole
+    bracket_arguments: bool = True  # [ ... ] is one argument of \frac or \sqrt, as { ... } is
+    bare_roots: bool = False  # \sqrt without an argument is an object
+    brace_arguments: bool = True  # \{ is an argument
+    newer_symbols: bool = False  # \dotsb, \hdots and their like are symbols
 
 
 class Edition(NamedTuple):
-    """The versions of convert2symLG and LgEval, with the rules in which they differ."""
+    """The versions of convert2symLG and LgEval, with the rules in which they differ; the defaults are the paper's."""
 
     name: str
     conv: str
     lgeval: str
-    second_inside: bool  # a root without index is Inside-related to its second member too
-    splits_numbers: bool  # 12 is two symbols
-    inter: bool  # LgEval's INTER: label sets that share a label agree
-    whole_pairs: bool  # Summary.txt counts pairs of nodes as 12, not 12.00
+    second_inside: bool = True  # a root without index is Inside-related to its second member too
+    splits_numbers: bool = False  # 12 is two symbols
+    inter: bool = True  # LgEval's INTER: label sets that share a label agree
+    whole_pairs: bool = False  # Summary.txt counts pairs of nodes as 12, not 12.00
 
 
 class Rules(NamedTuple):
-    r"""A reading and an edition, which together determine how a text is scored. `neutral`: whether \limits stands
-    after an operator makes no difference, in the prediction and in the truth (`scoring.limits`); no official scorer
-    does so."""
+    r"""A reading and an edition, which together determine how a text is scored. `neutral`: whether \limits stands after
+    an operator makes no difference, in prediction and truth (`scoring.conventions`); no official scorer does so."""
 
     reading: Reading
     edition: Edition
@@ -46,14 +45,7 @@ class Rules(NamedTuple):
         return versions | ({"limits": "neutral"} if self.neutral else {})
 
 
-_PANDOC_1 = Reading(
-    "pandoc-1.19",
-    pairs_brackets=False,
-    bracket_arguments=True,
-    bare_roots=False,
-    brace_arguments=True,
-    newer_symbols=False,
-)
+_PANDOC_1 = Reading("pandoc-1.19")
 _PANDOC_2 = Reading(
     "pandoc-2.17",
     pairs_brackets=True,
@@ -62,9 +54,7 @@ _PANDOC_2 = Reading(
     brace_arguments=False,
     newer_symbols=True,
 )
-_CROHME2019 = Edition(
-    "crohme2019", "1.4", "0.3.5", second_inside=True, splits_numbers=False, inter=True, whole_pairs=False
-)
+_CROHME2019 = Edition("crohme2019", "1.4", "0.3.5")
 _MIXED = _CROHME2019._replace(name="mixed", lgeval="0.3.8", inter=False, whole_pairs=True)
 _CURRENT = _MIXED._replace(name="current", conv="1.5", second_inside=False, splits_numbers=True)
 PAPER = Rules(_PANDOC_1, _CROHME2019)

@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 
 from hmerbench.evaluation.symlg import latex_commands as tex
 from hmerbench.evaluation.symlg.builder import graph_of
-from hmerbench.evaluation.symlg.cursor import END
 from hmerbench.evaluation.symlg.editions import PAPER, Rules
 from hmerbench.evaluation.symlg.elements import (
     OMITTED,
@@ -19,9 +18,9 @@ from hmerbench.evaluation.symlg.elements import (
     row,
     ungrouped,
 )
-from hmerbench.evaluation.symlg.expressions import STOPS, Expressions, Parser, chosen, run
+from hmerbench.evaluation.symlg.expressions import END, STOPS, Expressions, Parser, chosen, run
+from hmerbench.evaluation.symlg.formula import formula_in
 from hmerbench.evaluation.symlg.graph import SymLG, Unconverted
-from hmerbench.evaluation.symlg.markdown import formula_in
 
 _LOOSE = ("array", "eqnarray")  # a blank may separate \\\\ from its [height]
 _LENGTH = re.compile(r"\d+(em|pt|in|cm)")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 def table() -> dict[str, tuple[str, str]]:
     r"""The character or name of every command that pandoc 2.17 reads as one symbol, and what it is after \not, "" where
-    pandoc refuses that (derive_symbols.py made the file)."""
+    pandoc refuses that (tests/helpers/pandoc.py made the file)."""
     text = resources.files("hmerbench.evaluation.symlg").joinpath("pandoc_symbols.tsv").read_text(encoding="utf-8")
     rows = (line.split("\t") for line in text.splitlines())
     return {name: (symbol, negated) for name, symbol, negated in rows}

@@ -1,22 +1,30 @@
 """Approximate joint search (CoMER, section 4.1, after BTTR, section 4.3).
 
-Beam search reads every image in both directions; the hypotheses of each direction are rescored by the other.
+Beam search reads every image in both directions; the hypotheses of each direction are rescored by the other. The rules
+are those of the authors' programs: of CoMER's, and of BTTR's for `bttr-original`.
 
 Names carry shapes: b images, G groups (a group = one image read in one direction), M beams of a group, N hypotheses, R
 of them rescored together, T steps, L = h * w feature cells, V classes.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from hmerbench.models.comer import CoMER
-from hmerbench.models.inference.beam_search import BeamSearch, Found, log_probabilities
-from hmerbench.models.inference.incremental import IncrementalDecoder
+from hmerbench.models.inference.beam_search import (
+    NEVER,
+    BeamSearch,
+    Found,
+    Groups,
+    NarrowingBeamSearch,
+    log_probabilities,
+)
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
-from hmerbench.models.inference.reading import Reader, ReadingNetwork
+from hmerbench.models.inference.reading import IncrementalDecoder, Reader, ReadingNetwork
 from hmerbench.models.inference.searcher import View
 from hmerbench.models.vocab import EOS, PAD, SOS
 
@@ -109,3 +117,37 @@ def rescore(
             reverse_N[rows_R] = logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
             first += len(rows_R)
     return reverse_N, spread_N
+
+
+class BTTRBeamSearch(NarrowingBeamSearch):
+    """The best unfinished hypothesis counts if none is complete."""
+
+    def _unfinished(self, groups: Groups) -> Tensor:
+        best_M = torch.arange(self.options.beam_size, device=groups.sums_GM.device) == 0
+        return best_M & (groups.scores_GM == NEVER).all(1, keepdim=True)
+
+
+class BTTRSearch(JointSearch):
+    """Beams are ranked by log-probability, and only the sum of both directions is divided by length ** alpha, where the
+    length counts neither start nor end."""
+
+    rules = "bttr"
+    beam_search = BTTRBeamSearch
+
+    def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
+        """As `JointSearch`, but there may be fewer than `beam_size` hypotheses.
+
+        Raises ValueError for early stopping.
+        """
+
+        def normalized(h: Hypothesis) -> Hypothesis:
+            tokens = max(len(h.ids), 1)
+            by = tokens**options.alpha
+            scores = {"score": h.score / by, "forward": h.forward / by, "reverse": h.reverse / by}
+            return replace(h, **scores, normalized_by=tokens)
+
+        if options.early_stopping:
+            raise ValueError("BTTR's search ends by rules of its own; leave early_stopping False")
+        nbest = super().__call__(views, replace(options, alpha=0.0))
+        found = [[normalized(h) for h in hypotheses if h.forward != NEVER] for hypotheses in nbest]
+        return [sorted(hypotheses, key=lambda h: h.score, reverse=True) for hypotheses in found]

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from hmerbench.evaluation import symlg
+from hmerbench.evaluation.commands import under_all_rules
 from hmerbench.evaluation.lgeval import metrics
 from hmerbench.evaluation.scoring import run_scripts
-from hmerbench.evaluation.scoring.convention import table
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth, read_predictions
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from tests.helpers.paths import GOLDEN
@@ -195,7 +195,7 @@ def test_released_score(crohme: Path):
 @pytest.mark.parametrize("year", [year for year in YEARS if year in RELEASED])
 def test_released_score_by_edition(year: str, crohme: Path):
     texts, truth, _ = matched(GOLDEN / f"comer_released/predictions_{year}.zip", f"{crohme}:{year}")
-    rows = table(texts, truth)
+    rows = under_all_rules(texts, truth)
     assert len(rows) == 6
     for row in rows:
         expected = ({"crohme2019": RELEASED[year]} | OF_EDITIONS[year])[row["edition"]]

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.evaluation import csv_text
-from hmerbench.evaluation.scoring.interval import percent
-from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket
-from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.metrics import BUCKETS, Bucket, Expression, percent
 from hmerbench.evaluation.scoring.score import Score
 
 

@@ -14,7 +14,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.score import score
 from hmerbench.evaluation import symlg
-from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
 from tests.helpers.made_up import put_environment, put_history

@@ -18,7 +18,7 @@ from hmerbench.benchmarks.language_models.training import Trainer, perplexity, t
 from hmerbench.benchmarks.language_settings import LanguageSettings, Training, resolve, tied
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
-from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.settings import LanguageConfig
 from tests.helpers.paths import SHARED
 
 PTB = SHARED / "ptb"

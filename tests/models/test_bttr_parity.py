@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from hmerbench.benchmarks.config import Optimizer
 from hmerbench.benchmarks.training.optimizer import make_optimizer
 from hmerbench.models.bttr import BTTR
-from hmerbench.models.inference.bttr_search import BTTRSearch
+from hmerbench.models.inference.joint_search import BTTRSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
-from hmerbench.models.position import WordPosition, image_position, sinusoids
+from hmerbench.models.layers import WordPosition, image_position, sinusoids
 from hmerbench.models.settings import BTTRSettings
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers import parity
@@ -265,7 +265,7 @@ def height_first(mask: Tensor, width: int, paired: bool) -> Tensor:
 MISTAKES = {
     "CoMER's wavelengths": ("hmerbench.models.bttr.image_position", paired_wavelengths),
     "height first": ("hmerbench.models.bttr.image_position", height_first),
-    "cosine first": ("hmerbench.models.position.sinusoids", cosine_first),
+    "cosine first": ("hmerbench.models.layers.sinusoids", cosine_first),
     "no ReLU": ("hmerbench.models.bttr.F.relu", lambda x: x),
 }
 

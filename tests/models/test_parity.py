@@ -13,7 +13,7 @@ from torch import Tensor
 import hmerbench.models.coverage
 from hmerbench.models.comer import CoMER
 from hmerbench.models.decoder import Trace, bidirectional_targets
-from hmerbench.models.position import WordPosition, image_position
+from hmerbench.models.layers import WordPosition, image_position
 from tests.helpers.comer import VARIANTS, arrays, authors_model, sidecar
 from tests.helpers.parity import deviation, under, without_dropout
 

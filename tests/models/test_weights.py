@@ -21,12 +21,10 @@ from torch._utils import _rebuild_tensor_v2
 
 from hmerbench.models.authors_checkpoint import import_lightning
 from hmerbench.models.comer import CoMER
-from hmerbench.models.errors import CheckpointError
-from hmerbench.models.language import LanguageModel, Lexicon
-from hmerbench.models.language_config import LanguageConfig
-from hmerbench.models.language_weights import load_language_model, pack_language_model
+from hmerbench.models.files import CheckpointError
+from hmerbench.models.language import LanguageModel, Lexicon, load_language_model, pack_language_model
 from hmerbench.models.network import build
-from hmerbench.models.settings import NETWORKS, CoMERSettings, DenseWAPSettings, of_its_network
+from hmerbench.models.settings import NETWORKS, CoMERSettings, DenseWAPSettings, LanguageConfig, of_its_network
 from hmerbench.models.vocab import CROHME, Vocabulary
 from hmerbench.models.weights import load_weights, pack_tensors, pack_weights, read_tensors
 from tests.helpers.checkpoints import lightning

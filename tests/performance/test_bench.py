@@ -12,9 +12,8 @@ from torch import nn
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import bench
-from hmerbench.models.language_config import LanguageConfig
 from hmerbench.models.layers import Dropout
-from hmerbench.models.settings import CoMERSettings
+from hmerbench.models.settings import CoMERSettings, LanguageConfig
 
 NETWORK = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=24, dc=4)
 LANGUAGE = LanguageConfig(character_size=2, widths=2, filters=2, hidden=4)

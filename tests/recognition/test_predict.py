@@ -19,11 +19,9 @@ from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import Hypothesis
-from hmerbench.models.language import LINE_END, LanguageModel, Lexicon
-from hmerbench.models.language_config import LanguageConfig
-from hmerbench.models.language_weights import pack_language_model
+from hmerbench.models.language import LINE_END, LanguageModel, Lexicon, pack_language_model
 from hmerbench.models.network import build
-from hmerbench.models.settings import NETWORKS
+from hmerbench.models.settings import NETWORKS, LanguageConfig
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.tiny import tiny_archive, tiny_config
 

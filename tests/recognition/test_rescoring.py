@@ -10,11 +10,17 @@ from hmerbench.benchmarks.config import Language, Search
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
 from hmerbench.benchmarks.recognition.rescoring import Lines, rescored
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.files import CheckpointError
 from hmerbench.models.inference.options import Hypothesis
-from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
-from hmerbench.models.language_config import LanguageConfig
-from hmerbench.models.language_weights import load_language_model, pack_language_model
+from hmerbench.models.language import (
+    LINE_END,
+    UNKNOWN,
+    LanguageModel,
+    Lexicon,
+    load_language_model,
+    pack_language_model,
+)
+from hmerbench.models.settings import LanguageConfig
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 from hmerbench.models.weights import pack_tensors, read_tensors
 

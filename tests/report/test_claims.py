@@ -12,7 +12,7 @@ from hmerbench.benchmarks.report import claims
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.scored_runs import Step
 from hmerbench.evaluation.datasets import crohme
-from hmerbench.evaluation.scoring.lengths import bucket
+from hmerbench.evaluation.scoring.metrics import bucket
 from tests.helpers.made_up import put_environment, put_score
 from tests.helpers.paths import ROOT
 

@@ -27,7 +27,7 @@ from hmerbench.benchmarks.report.presets import describe_preset
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoreboard.card import read_cards
-from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket
+from hmerbench.evaluation.scoring.metrics import BUCKETS, Bucket
 from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
 from tests.helpers.paths import MEDIUM, ROOT
 

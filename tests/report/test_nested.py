@@ -13,7 +13,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import nested
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.inputs import tsv
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 

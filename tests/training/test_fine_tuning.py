@@ -18,7 +18,7 @@ from hmerbench.benchmarks.training import fine_tuning
 from hmerbench.benchmarks.training.fine_tuning import GAIN, fine_tuned, tell_gain
 from hmerbench.benchmarks.training.start import FILE, begin_with
 from hmerbench.benchmarks.training.trainer import train
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.files import CheckpointError
 from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS, of_its_network
 from hmerbench.models.vocab import Vocabulary

@@ -34,7 +34,7 @@ from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.trainer import Trainer, train
 from hmerbench.evaluation.scoring.inputs import read_predictions
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.files import CheckpointError
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import start, tiny_config
 

@@ -30,7 +30,7 @@ from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.datasets import crohme as known_crohme
-from hmerbench.evaluation.scoring.interval import interval_text, percent
+from hmerbench.evaluation.scoring.metrics import interval_text, percent
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

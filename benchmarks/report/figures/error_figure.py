@@ -11,7 +11,7 @@ from hmerbench.benchmarks.report.figures.results import WIDTH, handle, label_row
 from hmerbench.benchmarks.report.paper import model_name
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
-from hmerbench.evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.metrics import proportion_interval
 
 LOOKS = ("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "v"), ("#7F7F7F", "<"), ("#8C564B", ">")
 RELATIONS = ("Right", "Sup", "Sub", "Above", "Below", "Inside")

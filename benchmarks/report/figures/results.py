@@ -21,9 +21,7 @@ from hmerbench.benchmarks.report.presets import preset_labels, rung
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
-from hmerbench.evaluation.scoring.interval import printed_interval
-from hmerbench.evaluation.scoring.lengths import BUCKETS
-from hmerbench.evaluation.scoring.metrics import WITHIN, Expression
+from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, Expression, printed_interval
 
 WIDTH = 3.4  # inches
 Look = tuple[str, str, Any]  # color, marker, line style

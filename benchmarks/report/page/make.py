@@ -35,9 +35,7 @@ from hmerbench.benchmarks.report.paper import YEAR
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import last_own, workspace
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
-from hmerbench.evaluation.scoring.interval import interval_text
-from hmerbench.evaluation.scoring.lengths import BUCKETS
-from hmerbench.evaluation.scoring.metrics import METRICS, TABULATED
+from hmerbench.evaluation.scoring.metrics import BUCKETS, METRICS, TABULATED, interval_text
 
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page that contains CROHME
 UNTABULATED = [metric for metric in METRICS if not metric.heading]

@@ -17,7 +17,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report.page.browser import Json, TestSet, key, title
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.files import CheckpointError
 
 
 def add_attention(

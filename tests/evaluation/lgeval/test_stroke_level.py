@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hmerbench.evaluation import InputError
-from hmerbench.evaluation.lgeval.histograms import Pattern, object_histogram, primitive_histogram, substructures
+from hmerbench.evaluation.lgeval.confusions import Pattern, object_histogram, primitive_histogram, substructures
 from hmerbench.evaluation.lgeval.label_graph import LabelGraph, read, segment
 from hmerbench.evaluation.lgeval.metrics import FIELDS, compare
 from hmerbench.evaluation.scoring.run_scripts import OWN_SCRIPTS

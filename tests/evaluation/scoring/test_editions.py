@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from hmerbench.evaluation import InputError
+from hmerbench.evaluation.commands import under_all_rules
 from hmerbench.evaluation.lgeval.metrics import compare
-from hmerbench.evaluation.scoring.convention import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention, table
+from hmerbench.evaluation.scoring.conventions import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched
 from hmerbench.evaluation.scoring.run_scripts import in_process, run_scripts
-from hmerbench.evaluation.scoring.signature import fields_of, signature_of
-from hmerbench.evaluation.scoring.tokens import prediction_file
+from hmerbench.evaluation.scoring.score import fields_of, signature_of
 from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, rules, write
+from hmerbench.evaluation.symlg.formula import prediction_file
 from tests.helpers.paths import FIXTURES
 
 CASES = [json.loads(line) for line in (FIXTURES / "official_conversions.jsonl").read_text("utf-8").splitlines()]
@@ -99,7 +100,7 @@ def test_the_table_of_editions(tmp_path: Path):
     for key, text in latex.items():
         (tmp_path / f"gt/{key}.lg").write_text(write(from_latex(text), key))
     texts, truth, _ = matched(tmp_path / "found.jsonl", str(tmp_path / "gt"))
-    rows = table(texts, truth)
+    rows = under_all_rules(texts, truth)
     found = {(row["edition"], row["reading"]): (row["n"], row["exact"]) for row in rows}
     assert found == {(e, r): (2, 1 if e == "current" else 2) for e in EDITIONS for r in READINGS}
 

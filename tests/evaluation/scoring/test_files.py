@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval import label_graph, results_folder
 from hmerbench.evaluation.scoring import inputs, run_scripts
-from hmerbench.evaluation.scoring.lengths import Bucket
-from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.inputs import tsv
+from hmerbench.evaluation.scoring.metrics import Bucket
 from hmerbench.evaluation.scoring.score import NO_FIELDS, Score, evaluate
-from hmerbench.evaluation.scoring.tokens import prediction_file
 from hmerbench.evaluation.symlg import Unconverted
+from hmerbench.evaluation.symlg.formula import prediction_file
 from hmerbench.evaluation.symlg.mathml import from_mathml
 from tests.helpers.yardstick import loops
 
@@ -474,7 +474,7 @@ def test_too_few_arguments_show_the_usage(tmp_path: Path):
 
 def test_scripts_need_only_the_standard_library(tmp_path: Path, truth: Path):
     """So that they start fast, and on any Python."""
-    code = "import sys; from hmerbench.evaluation.lgeval import confusion, scripts; print(*sys.modules)"
+    code = "import sys; from hmerbench.evaluation.lgeval import confusions, scripts; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=BIN.parents[1], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & {"numpy", "scipy", "pandas", "pydantic", "typer", "rich", "torch", "defusedxml"}

@@ -6,7 +6,7 @@ import pytest
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.metrics import compare
-from hmerbench.evaluation.scoring.limits import neutral
+from hmerbench.evaluation.scoring.conventions import neutral
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg import from_latex, rules
 

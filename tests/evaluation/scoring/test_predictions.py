@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmerbench.evaluation import InputError, symlg
-from hmerbench.evaluation.scoring.inputs import read_predictions
-from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.inputs import read_predictions, tsv
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
-from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file, tokenize, untokenized
+from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize, untokenized
 from tests.helpers.paths import GOLDEN
 
 LATEX = {"e0": r"\frac { 1 2 } { x }", "e1": "a , b"}

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats as reference
 
 from hmerbench.evaluation.scoring import stats
-from hmerbench.evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.metrics import proportion_interval
 from hmerbench.evaluation.scoring.sampling import Images, Spread, difference, rate, spread_between_runs
 from tests.helpers.paths import ROOT
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_1samp
 
 from hmerbench.evaluation import symlg
-from hmerbench.evaluation.lgeval import metrics
-from hmerbench.evaluation.scoring import analysis, lengths, stats
-from hmerbench.evaluation.scoring.interval import percent, printed_interval, proportion_interval
-from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.scoring import analysis, metrics, stats
+from hmerbench.evaluation.scoring.metrics import Expression, percent, printed_interval, proportion_interval
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 
 settings.register_profile("busy machine", deadline=None)
@@ -127,8 +126,8 @@ def test_intervals_of_a_mean_are_students(values: list[float]):
 
 def test_buckets():
     expected = {1: 0, 10: 0, 11: 1, 20: 1, 21: 2, 30: 2, 31: 3, 40: 3, 41: 4, 50: 4, 51: 5, 204: 5}
-    assert {n: lengths.BUCKETS.index(lengths.bucket(n)) for n in expected} == expected
-    rows = lengths.by_bucket({"a": 3, "b": 12, "c": 9}, {"a": True, "b": False, "c": False})
+    assert {n: metrics.BUCKETS.index(metrics.bucket(n)) for n in expected} == expected
+    rows = metrics.by_bucket({"a": 3, "b": 12, "c": 9}, {"a": True, "b": False, "c": False})
     assert [(row.n, row.exact, row.exprate) for row in rows[:3]] == [(2, 1, 50.0), (1, 0, 0.0), (0, 0, None)]
 
 
@@ -151,11 +150,11 @@ def test_structures(text: str, kinds: set[str]):
 
 def pair(key: str, found: str, true: str, length: int) -> analysis.Pair:
     prediction, truth = symlg.from_latex(found), symlg.from_latex(true)
-    comparison = metrics.compare(prediction, truth)
+    comparison = compare(prediction, truth)
     values = comparison.metrics
     expression = Expression(
         key, "converted", int(values["D_B"]), int(values["D_C"]), int(values["D_L"]), values["D_B"] == 0,
-        values["hasCorrectStructure"] == 1, None, length, lengths.bucket(length),
+        values["hasCorrectStructure"] == 1, None, length, metrics.bucket(length),
     )  # fmt: skip
     return analysis.Pair(expression, prediction, truth, comparison)
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from hmerbench.evaluation import InputError, commands
-from hmerbench.evaluation.scoring.signature import fields_of
-from hmerbench.evaluation.scoring.unseen import name_of
+from hmerbench.evaluation.scoring.score import fields_of, name_of
 
 TEST = {"a": "x", "b": "x + 1", "c": "y ^ { 2 }", "d": "2"}
 TRAIN = {"t": "x + 1", "u": "2 y", "v": "2"}

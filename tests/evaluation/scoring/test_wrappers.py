@@ -12,8 +12,8 @@ import pytest
 
 from hmerbench.evaluation.scoring.inputs import matched, read_predictions
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
-from hmerbench.evaluation.scoring.tokens import formula_of, tokenize
 from hmerbench.evaluation.scoring.wrappers import on_one_line, unwrapped
+from hmerbench.evaluation.symlg.formula import formula_of, tokenize
 
 TRUTH = {"a": "x ^ { 2 } + 1", "b": r"\frac { a } { b }", "c": "y _ { 1 } < 2"}
 # A wrapper around {}, whether the official chain reads a file with it, and a row of a list.

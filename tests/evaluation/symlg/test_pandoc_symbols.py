@@ -3,8 +3,8 @@
 import pytest
 
 from hmerbench.evaluation.symlg import Unconverted, from_latex, latex_commands, rules
-from hmerbench.evaluation.symlg.derive_symbols import derive, installed, mathml
 from hmerbench.evaluation.symlg.mathml import from_mathml
+from tests.helpers.pandoc import derive, installed, mathml
 
 needs_pandoc = pytest.mark.skipif(installed() is None, reason="no pandoc 2.17 (apt-get install pandoc)")
 COMMANDS = [name for name in latex_commands.SYMBOLS if name.startswith("\\")]

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from hmerbench.models.comer import CoMER
 from hmerbench.models.coverage import AttentionRefinement
-from hmerbench.models.inference.incremental import IncrementalDecoder
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.plain_search import plain_search
+from hmerbench.models.inference.reading import IncrementalDecoder
 from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS, CoMERSettings
@@ -244,7 +244,7 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
     assert groups[0] == 6 and groups[-1] < 6
     assert max(slots) < 3 * len(slots)
 
-    monkeypatch.setattr("hmerbench.models.inference.incremental.ROOM_STEPS", options.max_len)  # never full
+    monkeypatch.setattr("hmerbench.models.inference.reading.ROOM_STEPS", options.max_len)  # never full
     monkeypatch.setattr(beam_search, "SHARE_TO_DROP", 2)  # never reached
     sizes.clear()
     assert_same(search(model, *images, options), with_compaction, 1e-12)

@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from hmerbench.models.densewap import END, START, DenseWAP
 from hmerbench.models.inference.densewap_search import DenseWAPDecoder
-from hmerbench.models.inference.incremental import IncrementalDecoder
 from hmerbench.models.inference.joint_search import JointSearch
 from hmerbench.models.inference.options import SearchOptions
-from hmerbench.models.inference.reading import Reader, ReadingNetwork, distinct_prefixes
+from hmerbench.models.inference.reading import IncrementalDecoder, Reader, ReadingNetwork, distinct_prefixes
 from hmerbench.models.settings import DenseWAPSettings
 from hmerbench.models.vocab import SOS
 from tests.helpers.networks import IMAGES, padded, small

@@ -1,10 +1,24 @@
-"""JSON read strictly, for headers and for files that anybody may have written. Loads no torch."""
+"""Files that anybody may have written: JSON read strictly, and the error for users. Loads no torch."""
 
 import json
 import math
 from typing import Any
 
+from pydantic import ValidationError
+
 MAX_VALUES = 1 << 20  # each takes up to 270 bytes of memory
+
+
+class CheckpointError(ValueError):
+    """A weights file that cannot be used; the message is one line with the file and the fix."""
+
+
+def one_line(error: object) -> str:
+    """The text of an error on one line of at most 200 characters, for use inside a message."""
+    if isinstance(error, ValidationError):  # whose own text ends with an address
+        first = error.errors()[0]
+        error = f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
+    return (" ".join(str(error).split()) or type(error).__name__)[:200]
 
 
 def parse_json(text: str | bytes) -> Any:

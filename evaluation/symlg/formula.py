@@ -1,9 +1,12 @@
-r"""Where the formula of a prediction file is: pandoc reads the file as Markdown.
+r"""The formula of a prediction file, and its tokens.
 
-A command outside of math is raw TeX there, and hides the dollars in its arguments.
+pandoc reads the file as Markdown. A command outside of math is raw TeX there, and hides the dollars in its arguments.
+The scorer reads `1 2` as two symbols and `12` as one, as the official one does, so predictions must come as tokens with
+blanks between them; `tokenize` splits those that do not.
 """
 
 import re
+from collections.abc import Sequence
 from itertools import dropwhile
 
 from hmerbench.evaluation.symlg.graph import Unconverted, bounded
@@ -13,6 +16,11 @@ _MATH = re.compile(r"\$(?=[^\s$])((?:\\.|[^\\$])*)(?<=\S)\$(?!\d)", re.DOTALL)
 _DISPLAYED = re.compile(r"\$\$((?:.|\n(?!\s*\n))+?)\$\$")
 _NO_MATH = re.compile(r"[^$\\]+|\\[^\W\d_]+\*?\s*|\\.|[$\\]", re.DOTALL)
 _BRACKET = re.compile(r"\\.|[\[{}]|]\s*", re.DOTALL)
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\S", re.DOTALL)  # a command, an escaped character, any other character
+# The names of environments and the columns of an array stay whole: pandoc reads neither with blanks in it.
+_WHOLE = re.compile(
+    r"(\\begin)\s*(\{)\s*(array)\s*(\})\s*(\{)\s*([A-Za-z|]+)\s*(\})|(\\begin|\\end)\s*(\{)\s*([A-Za-z]+\*?)\s*(\})"
+)
 
 
 def body_of(text: str) -> str:
@@ -61,3 +69,43 @@ def _argument_ends(text: str) -> dict[int, int]:
         elif mark == "[" and after is not None:
             ends[at] = after
     return ends
+
+
+def formula_of(text: str) -> str:
+    """As `formula_in`, but "" where it raises Unconverted."""
+    try:
+        return formula_in(text)
+    except Unconverted:
+        return ""
+
+
+def tokens_of(text: str) -> list[str]:
+    """The tokens in a prediction file's text; none if it holds no formula."""
+    return formula_of(text).split()
+
+
+def has_text(text: str) -> bool:
+    """Whether a prediction file holds anything besides its title block, blanks and dollars."""
+    return any(line.strip("$ \t\r") for line in text.split("\n") if not line.startswith("%"))
+
+
+def prediction_file(key: str, tokens: Sequence[str]) -> str:
+    """The CROHME text form of one prediction."""
+    return f"%{key}\n${' '.join(tokens)}$"
+
+
+def tokenize(latex: str) -> list[str]:
+    r"""Split LaTeX into commands (`\frac`), escaped characters (`\{`), names of environments, columns of arrays and
+    single characters; blanks are dropped."""
+    tokens: list[str] = []
+    at = 0
+    for match in _WHOLE.finditer(latex):
+        tokens += _TOKEN.findall(latex, at, match.start())
+        tokens += (part for part in match.groups() if part)
+        at = match.end()
+    return tokens + _TOKEN.findall(latex, at)
+
+
+def untokenized(latex: str) -> bool:
+    """Whether some blank-separated part of a LaTeX text is more than one token."""
+    return any(len(_TOKEN.findall(part)) > 1 for part in _WHOLE.sub(" ", latex).split())
