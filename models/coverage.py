@@ -63,7 +63,7 @@ class AttentionRefinement(nn.Module):
         """What words add to the coverage of those after them, [B, C, T, L]: the previous layer's weights, and those of
         this layer before refinement, None without self-coverage."""
         sources = [previous_BHTL] * self.cross_coverage + ([] if current_BHTL is None else [current_BHTL])
-        return torch.cat(sources, dim=1)
+        return torch.cat(sources, dim=-3)
 
     def forward(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
         """Refinement terms R [B, H, T, L] from coverage; 0 at padding, and undefined there if folded."""

@@ -127,11 +127,11 @@ class Attention(nn.Module):
 
     def read(self, weights_GHXS: Tensor, value_GHSE: Tensor) -> Tensor:
         """Weighted values of all heads [G, X, D], for `out_proj`."""
-        read_GXHE = (weights_GHXS.to(value_GHSE.dtype) @ value_GHSE).transpose(1, 2)
-        return fitting(read_GXHE, self.out_proj.weight).flatten(2)
+        read_GXHE = (weights_GHXS.to(value_GHSE.dtype) @ value_GHSE).transpose(-3, -2)
+        return fitting(read_GXHE, self.out_proj.weight).flatten(-2)
 
     def _split_heads(self, x_GSD: Tensor) -> Tensor:
-        return x_GSD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x_GSD.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
 
 class DecoderLayer(nn.Module):

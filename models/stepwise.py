@@ -70,13 +70,21 @@ def padding(image_11HW: Tensor, size_2: Tensor) -> Tensor:
     return ((y_H >= size_2[0])[:, None] | (x_W >= size_2[1]))[None]
 
 
+def inside(x_1hw: Tensor, size_2: Tensor, stride: int) -> Tensor:
+    """The cells of the image without its padding, where nothing is ever attended to."""
+    h, w = ((size_2 + stride - 1) // stride).tolist()
+    for cells, padded in zip((h, w), x_1hw.shape[1:3], strict=True):
+        torch._check(cells >= 1)
+        torch._check(cells <= padded)
+    return x_1hw[:, :h, :w]
+
+
 class StepwiseCoMER(Stepwise):
     """CoMER, its baseline and BTTR. The state is the coverage of every layer but the first, the cache keys and values.
 
     Words that are read together may be of one hypothesis: whole ones are read in one step.
     """
 
-    memory = ("keys", "values", "hidden")
     before = ("rows", "places", "visible", "earlier")
 
     def __init__(self, network: CoMER) -> None:
@@ -85,6 +93,7 @@ class StepwiseCoMER(Stepwise):
         cast(network.decoder, torch.float32)
         settings = network.settings
         J, A = settings.num_decoder_layers, settings.nhead
+        self.memory = tuple(f"{name}{j}" for j in range(J) for name in ("keys", "values"))
         self.state, self.cache = {}, {f"cache{j}": (2, A, 0, settings.d_model // A) for j in range(J)}
         if (arm := network.decoder.model.arm) is not None:
             self.state = {f"coverage{j}": (arm.conv.in_channels, "h", "w") for j in range(1, J)}
@@ -93,24 +102,28 @@ class StepwiseCoMER(Stepwise):
         self.ends = {direction: SOS + EOS - start for direction, start in self.starts.items()}
 
     def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
-        """Keys and values [J, A, L, E] of every layer's cross-attention; what hides padding [h, w]."""
-        features_1hwd, mask_1hw = self.network.encode(image_11HW, padding(image_11HW, size_2))
+        """Keys [A, E, h, w] and values [A, L, E] of each layer's cross-attention."""
+        features_1hwd, _ = self.network.encode(image_11HW, padding(image_11HW, size_2))
+        features_1hwd = inside(features_1hwd, size_2, self.stride)
         memory = self.network.decoder.model.remember(features_1hwd.flatten(1, 2))
-        keys_JALE, values_JALE = (torch.cat(parts) for parts in zip(*memory, strict=True))
-        return keys_JALE, values_JALE, lowest(mask_1hw[0])
+        cells = features_1hwd.shape[1:3]
+        return tuple(x for keys, values in memory for x in (keys[0].mT.unflatten(-1, cells), values[0]))
 
     def step(self, words_X: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         """More words, all of one group. Given are, before the memory: which of N beginnings each word continues; of
         each beginning, how many words it has, which of the cache it sees [N, P] and which of these words are part of
         it [N, X], as 0 and 1."""
         cache, trace = _Words(len(self.cache), words_X, *given), Trace()
-        logits_1XV = self.network.step(words_X[None], cache, trace)
-        looked_Xhw = trace[-1].attention[0].mean(0).unflatten(-1, cache.mask_1hw.shape[1:])
-        return logits_1XV[0].log_softmax(-1), looked_Xhw, *cache.coverage, *cache.words
+        logits_XV = self.network.step(words_X, cache, trace)
+        looked_Xhw = trace[-1].attention.mean(0).unflatten(-1, cache.cells)
+        return logits_XV.log_softmax(-1), looked_Xhw, *cache.coverage, *cache.words
 
 
 class _Words:
-    """What words find before them (`decoder.Cache`), and what those after them will."""
+    """What words of one image find before them (`decoder.Cache`, without its groups), and what those after them will.
+
+    Energies and attention are [A, X, L].
+    """
 
     def __init__(
         self,
@@ -120,13 +133,11 @@ class _Words:
         places_N: Tensor,
         visible_NP: Tensor,
         earlier_NX: Tensor,
-        keys_JALE: Tensor,
-        values_JALE: Tensor,
-        hidden_hw: Tensor,
-        *state: Tensor,
+        *given: Tensor,
     ) -> None:
-        self.memory = [*zip(keys_JALE.split(1), values_JALE.split(1), strict=True)]
-        self.hidden_G11L, self.mask_1hw = hidden_hw.flatten(), (hidden_hw < 0)[None]
+        memory, state = given[: 2 * layers], given[2 * layers :]
+        self.cells, self.hidden_G11L = memory[0].shape[2:], torch.zeros(())  # there is no padding
+        self.memory = [(memory[2 * j].flatten(2).mT, memory[2 * j + 1]) for j in range(layers)]
         self.rows_X, self.place = rows_X, places_N.index_select(0, rows_X)
         self.earlier_NX, self.past_NChw, self.past_2APE = earlier_NX, state[:-layers], state[-layers:]
         number_X = torch.arange(words_X.shape[0])
@@ -137,20 +148,21 @@ class _Words:
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
         """To the words before each, and to itself."""
-        query_1X1AE, new_1X2AE = attn.project(x_GXD).split((1, 2), dim=2)
-        self.words.append(torch.cat((self.past_2APE[j], new_1X2AE[0].permute(1, 2, 0, 3)), dim=2))
+        query_X1AE, new_X2AE = attn.project(x_GXD).split((1, 2), dim=1)
+        self.words.append(torch.cat((self.past_2APE[j], new_X2AE.permute(1, 2, 0, 3)), dim=2))
         key_1ASE, value_1ASE = self.words[-1].split(1)
-        query_1AXE = query_1X1AE[:, :, 0].transpose(1, 2) * query_1X1AE.shape[-1] ** -0.5
-        return attn.read(attn.weigh(attn.energies(query_1AXE, key_1ASE, self.hidden_XS)), value_1ASE)
+        query_AXE = query_X1AE.squeeze(1).transpose(0, 1) * query_X1AE.shape[-1] ** -0.5
+        return attn.read(
+            attn.weigh(attn.energies(query_AXE, key_1ASE.squeeze(0), self.hidden_XS)), value_1ASE.squeeze(0)
+        )
 
     def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
         """Coverage by the words before each."""
-        seen_XCL, past_NChw = seen_GCXL[0].transpose(0, 1), self.past_NChw[j - 1]
+        seen_XCL, past_NChw = seen_GCXL.transpose(0, 1), self.past_NChw[j - 1]
         covered_NChw = torch.addmm(past_NChw.flatten(1), self.earlier_NX, seen_XCL.flatten(1)).view_as(past_NChw)
-        seen_XChw = seen_XCL.unflatten(-1, self.mask_1hw.shape[1:])
-        self.coverage.append(covered_NChw.index_select(0, self.rows_X) + seen_XChw)
+        self.coverage.append(covered_NChw.index_select(0, self.rows_X) + seen_XCL.unflatten(-1, self.cells))
         refinement_NAhw = arm.proj(torch.relu(arm.conv(covered_NChw)))  # folded; laid out as convolutions are exported
-        return refinement_NAhw.flatten(2).index_select(0, self.rows_X).transpose(0, 1)[None]
+        return refinement_NAhw.flatten(2).index_select(0, self.rows_X).transpose(0, 1)
 
 
 class StepwiseDenseWAP(Stepwise):
@@ -167,6 +179,8 @@ class StepwiseDenseWAP(Stepwise):
     def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
         """All that attention needs at every step, and the first state [1, n]."""
         features = self.network.encode(image_11HW, padding(image_11HW, size_2))
+        maps_1hwD, mask_1hw = (inside(x, size_2, self.stride) for x in (features.maps_bhwD, features.mask_bhw))
+        features = features._replace(maps_bhwD=maps_1hwD, mask_bhw=mask_1hw)
         memory, state_11n, _ = self.network.decoder.begin(features)
         return *memory, state_11n[0]
 

@@ -117,13 +117,15 @@ def described(network: Stepwise, config: Config) -> dict[str, Any]:
 def programs(network: Stepwise) -> tuple[Any, Any]:
     """Encoder and step as ONNX models whose images may be of any size, and words of any number."""
     image_11HW, size_2 = torch.rand(1, 1, 64, 96), torch.tensor([60, 90])
-    encoded, other = (network.encode(image, size_2) for image in (image_11HW, torch.rand(1, 1, 96, 160)))
+    encoded, other = (
+        network.encode(*given) for given in ((image_11HW, size_2), (torch.rand(1, 1, 96, 160), 3 * size_2 // 2))
+    )
     encoded = [each.contiguous() for each in encoded]  # how a view lies in memory cannot be exported
     memory, first = encoded[: len(network.memory)], encoded[len(network.memory) :]
     names = [*network.memory, *(name for name, shape in network.state.items() if shape is None)]
     moves: Any = {"image": {2: DYNAMIC, 3: DYNAMIC}, "size": None}
     encoder = _exported(_Encode(network), (image_11HW, size_2), moves, ["image", "size"], names)
-    N, X, P, (h, w) = 2, 3, 4, (-(-side // network.stride) for side in image_11HW.shape[2:])
+    N, X, P, (h, w) = 2, 3, 4, (-(-side // network.stride) for side in size_2.tolist())
     given = [torch.randint(3, 9, (X,)), torch.arange(X) % N]
     moves: Any = [{0: DYNAMIC}, {0: DYNAMIC}]  # what differs between images and steps
     if network.cache:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-FORMAT = "hmerbench-onnx-2"
+FORMAT = "hmerbench-onnx-3"
 NEVER = -math.inf
 SPECIAL = ("<pad>", "<sos>", "<eos>")
 PAD = 0
@@ -197,7 +197,7 @@ class Decoder:
             feeds = {"image": image[None, None].astype(np.float32) / 255, "size": np.array(size, np.int64)}
             values = dict(zip(encoded, encoder.run(None, feeds), strict=True))
             self.memory.append({name: values[name] for name in self.model["memory"]})
-            h, w = (-(-side // self.model["stride"]) for side in image.shape)
+            h, w = (-(-side // self.model["stride"]) for side in size)
             self.cells = max(self.cells, h * w)
             shapes = self.model["state"].items()
             first = {name: values[name] if shape is None else zeros(shape, h, w) for name, shape in shapes}

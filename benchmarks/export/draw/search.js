@@ -107,7 +107,7 @@ class Decoder {
         image: new ort.Tensor("float32", image, [1, 1, ...shape]),
         size: new ort.Tensor("int64", BigInt64Array.from(size.map(BigInt)), [2]),
       });
-      const cells = { h: Math.ceil(shape[0] / model.stride), w: Math.ceil(shape[1] / model.stride) };
+      const cells = { h: Math.ceil(size[0] / model.stride), w: Math.ceil(size[1] / model.stride) };
       this.cells = Math.max(this.cells, cells.h * cells.w);
       this.memory.push(Object.fromEntries(model.memory.map((name) => [name, values[name]])));
       const zeros = (dims) => ({ dims, data: new Float32Array(dims.reduce((a, b) => a * b)) });
