@@ -160,11 +160,11 @@ class DecoderLayer(nn.Module):
 class Earlier(Protocol):
     """All words before those that the decoder reads: self-attention to them, and coverage by them, of each layer."""
 
-    def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
+    def attend(self, j: int, attn: Attention, x_GXD: Tensor, /) -> Tensor:
         """What words [G, X, D] of layer j read in each other and in those before, [G, X, D]."""
         ...
 
-    def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
+    def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor, /) -> Tensor:
         """R of layer j, broadcast to [G, H, X, L]; `seen` by these words counts for later ones only (CoMER, eqs.
         15-25)."""
         ...

@@ -95,20 +95,18 @@ def as_rows(
 
 
 def heldout(run: RunFolder, archive: Archive) -> list[Row]:
-    """Rows of what a trial held out and has read. Raises UserError for a run that is none, or not of CoMER's search.
-
-    The spread over the sizes of the image is empty where the trial was read by a version that did not keep it.
-    """
+    """Rows of what a trial held out and has read. Raises UserError for a run that is none, or not of CoMER's search."""
     path, alpha = run.path / f"predictions/{HELD_OUT_SET}.jsonl", run.settings.search.alpha
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; give a run of `trial`, which has read held-out expressions")
     if not run.settings.model.searcher.endswith(":JointSearch"):
         raise UserError(f"{run.path}: {run.recipe} ranks its hypotheses otherwise; give a trial of CoMER")
-    latex, every, bare = dict[str, str](), dict[str, Evidence](), False
+    latex, every = dict[str, str](), dict[str, Evidence]()
     numbers: dict[str, int] = {}  # stand for words
     for row in read_plain(path):
-        bare = bare or any("spread" not in each for each in row["nbest"])
-        scores = [{key: each[key] for key in SCORES if key in each} for each in row["nbest"]]
+        if any("spread" not in each for each in row["nbest"]):
+            raise UserError(f"{path}: an earlier version read them; delete the file, then run the same trial again")
+        scores = [{key: each[key] for key in SCORES} for each in row["nbest"]]
         ids = [
             tuple(numbers.setdefault(word, len(numbers)) for word in each["tokens"].split()) for each in row["nbest"]
         ]
@@ -118,8 +116,7 @@ def heldout(run: RunFolder, archive: Archive) -> list[Row]:
     _, samples = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     ids = [sample.id for sample in samples]
     name = f"trial of {run.recipe}/{run.preset}-seed{run.seed}"
-    rows = as_rows(name, HELD_OUT_SET, latex, every, archive.truth_of("train", ids), ids)
-    return [row | {"spread": ""} if bare else row for row in rows]
+    return as_rows(name, HELD_OUT_SET, latex, every, archive.truth_of("train", ids), ids)
 
 
 def checked(run: RunFolder, archive: Archive, sample: int) -> Iterator[list[Row]]:
@@ -183,7 +180,7 @@ def cross_validated(rows: Sequence[Row], features: Sequence[str]) -> np.ndarray:
 
 def confidence_of(row: Row, model: Calibration) -> float:
     """The confidence of a reading."""
-    return model(Evidence(**{name: float(row[name] or 0) for name in FEATURES}))
+    return model(Evidence(**{name: float(row[name]) for name in FEATURES}))
 
 
 # -------------------------------------------------------------------------------------------------------- files

@@ -45,7 +45,7 @@ What shows no expression, and was read as one without doubt:
 
 On the held-out expressions, each fitted without its writer's sheet ({folds} folds). `logp` is the log-probability of
 the whole reading, `steps` its length, `margin` the distance to the next reading, `apart` how far the directions differ,
-`both` whether both found it, `spread` how far the sizes of the image differ (where the trial kept it).
+`both` whether both found it, `spread` how far the sizes of the image differ.
 
 {ablation}
 """
@@ -130,7 +130,7 @@ def _line(own: Sequence[Row], shows: bool) -> dict[str, str]:
 
 def ablation(rows: Sequence[Row]) -> list[dict[str, str]]:
     """How good more and less evidence is on the held-out expressions, cross-validated by writer's sheet."""
-    more = [name for name in FEATURES if name not in USED and all(row[name] != "" for row in rows)]
+    more = [name for name in FEATURES if name not in USED]
     choices = {"`logp`, a temperature": ("logp",), "`logp`, `steps`": ("logp", "steps"), "**what is used**": USED}
     choices |= {f"and `{name}`": (*USED, name) for name in more} | {"and all of these": (*USED, *more)}
     right = np.array([row["right"] for row in rows], float)
