@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any
@@ -85,13 +86,8 @@ def yaml_of(text: str, where: object) -> Any:
 
 
 def first_twice(names: Iterable[str]) -> str:
-    """The first of some names that occurs a second time; "" if none does."""
-    seen = set[str]()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return ""
+    """The first of some names that occurs twice; "" if none does."""
+    return next((name for name, count in Counter(names).items() if count > 1), "")
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
 from html import escape
 from itertools import product
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from hmerbench.evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Primitives, segment
 from hmerbench.evaluation.lgeval.metrics import Comparison
@@ -17,15 +17,8 @@ STYLE = (
 )
 Node = TypeVar("Node", bound=Hashable)
 Matrix = Counter[tuple[str, str]]  # (predicted label, true label) -> how often
+Section = tuple[str, Matrix, Set[str]]  # the title of a matrix, the matrix, the labels of its rows and columns
 Histogram = dict["Pattern", dict["Pattern", Counter["Pattern"]]]  # objects -> their primitives -> predicted -> count
-
-
-class Section(NamedTuple):
-    """One matrix with its title and the labels of its rows and columns."""
-
-    title: str
-    counts: Matrix
-    labels: list[str]
 
 
 def matrices(compared: Iterable[tuple[Comparison, Graph]]) -> list[Section]:
@@ -43,21 +36,21 @@ def matrices(compared: Iterable[tuple[Comparison, Graph]]) -> list[Section]:
     short: Matrix = Counter()
     for (predicted, true), count in edges.items():
         short[predicted if predicted in relations else "*", true if true in relations else "*"] += count
-    titles = (
-        f"I. Node Label Confusion Matrix: {len(node_labels)} unique labels. "
-        "ABSENT: a node missing in the output or target graph",
-        f"II. Edge Label Confusion Matrix (Short): {len(relations)} unique relationship labels + * (merge)",
-        f"III. Edge Label Confusion Matrix (Full): {len(edge_labels)} unique labels for "
-        "relationships and node groupings for specific symbol types",
-    )
-    labels = map(sorted, (node_labels, relations | {"*"}, edge_labels))
-    return [Section(*parts) for parts in zip(titles, (nodes, short, edges), labels, strict=True)]
+    absent = "ABSENT: a node missing in the output or target graph"
+    full = "unique labels for relationships and node groupings for specific symbol types"
+    matrix = "Edge Label Confusion Matrix"
+    return [
+        (f"I. Node Label Confusion Matrix: {len(node_labels)} unique labels. {absent}", nodes, node_labels),
+        (f"II. {matrix} (Short): {len(relations)} unique relationship labels + * (merge)", short, relations | {"*"}),
+        (f"III. {matrix} (Full): {len(edge_labels)} {full}", edges, edge_labels),
+    ]
 
 
 def csv_of(sections: Iterable[Section], name: str, date: str) -> str:
     """ConfusionMatrices.csv: rows are output labels, columns true labels."""
     parts = []
-    for title, counts, labels in sections:
+    for title, counts, unsorted in sections:
+        labels = sorted(unsorted)
         lines = [title, "Output:" + "".join(f",'{label}'" for label in labels)]
         lines += [f"'{a}'" + "".join(f",{counts[a, b] or ''}" for b in labels) for a in labels]
         parts.append("\n".join(lines))
@@ -69,7 +62,8 @@ def html_of(sections: Iterable[Section], name: str, date: str) -> str:
     """ConfusionMatrices.html: the same tables."""
     parts = [f"<html><head><meta charset='utf-8'>{STYLE}</head><body><h2>LgEval Error Summary</h2>"]
     parts.append(f"{escape(date)}<br><b>File:</b> {escape(name)}<p>Output labels in the left column.</p>")
-    for title, counts, labels in sections:
+    for title, counts, unsorted in sections:
+        labels = sorted(unsorted)
         parts.append(f"<h2>{escape(title)}</h2><table><tr><th><i>(Out:Rows)</i></th>")
         parts.append("".join(f"<th>{escape(label)}</th>" for label in labels) + "</tr>")
         for a in labels:

@@ -7,6 +7,7 @@ rates are here too, without scipy, which takes half a second to import.
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -125,11 +126,7 @@ def by_bucket(lengths: Mapping[str, int], exact: Mapping[str, bool]) -> list[Buc
 
 def nesting(tokens: Iterable[str]) -> int:
     """How deep the structures of a caption are nested: 0 for `a + b`, 1 for `x ^ { 2 }`, 2 for `x ^ { a _ { 1 } }`."""
-    depth = deepest = 0
-    for token in tokens:
-        depth += {"{": 1, "}": -1}.get(token, 0)
-        deepest = max(deepest, depth)
-    return deepest
+    return max(accumulate(({"{": 1, "}": -1}.get(token, 0) for token in tokens), initial=0))
 
 
 # --- intervals ----------------------------------------------------------------------------------------------------

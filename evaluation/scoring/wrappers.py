@@ -4,6 +4,7 @@ beginning and end, `LaTeX:`, sentences around a single formula, and characters o
 
 import re
 from collections import Counter
+from itertools import accumulate
 
 from hmerbench.evaluation.symlg import Unconverted, body_of, formula_in
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file
@@ -184,12 +185,9 @@ def _among_sentences(text: str) -> tuple[str, str] | None:
 
 def _balanced(text: str) -> bool:
     """Whether every brace has its partner."""
-    depth = 0
-    for brace in re.findall(r"\\.|([{}])", text):
-        depth += {"{": 1, "}": -1}.get(brace, 0)
-        if depth < 0:
-            return False
-    return depth == 0
+    steps = ({"{": 1, "}": -1}.get(brace, 0) for brace in re.findall(r"\\.|([{}])", text))
+    depths = [*accumulate(steps, initial=0)]
+    return min(depths) == depths[-1] == 0
 
 
 def on_one_line(formula: str) -> tuple[str, str] | None:
