@@ -64,7 +64,7 @@ data: $(READY) ## verify the archive CROHME= (default: the embedded set) and des
 	@$(BIN)/hmerbench data $(data_options)
 
 test: $(DEV) ## run the tests
-	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadgroup --durations 15
+	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 15
 
 lint: $(DEV) ## ruff
 	@$(BIN)/ruff check .

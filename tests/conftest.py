@@ -76,13 +76,9 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what their module or folder makes once run in one process; those marked `long` come first."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
-    for item in items:
-        fixtures = [of[-1] for of in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
-        shared = [of.baseid for of in fixtures if of.scope != "function" and of.baseid.startswith("tests/")]
-        if shared and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(min(shared)))
+    """Files with a test that is `long` come first."""
+    long = {item.path for item in items if item.get_closest_marker("long")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -76,7 +76,6 @@ def test_committed_tables_are_what_make_tables_writes(tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
 
 
-@pytest.mark.xdist_group("mlflow")
 def test_a_run_is_logged_once_however_often_it_is_tracked(empty_store, tmp_path, monkeypatch):
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -95,7 +94,6 @@ def test_a_run_is_logged_once_however_often_it_is_tracked(empty_store, tmp_path,
     assert (logged.data.params["model.words"], logged.info.status) == ("table", "FINISHED")
 
 
-@pytest.mark.xdist_group("mlflow")
 def test_a_run_is_removed_with_its_entry_and_another_training_of_the_same_settings_is_left(
     empty_store, tmp_path, monkeypatch
 ):

@@ -38,7 +38,7 @@ from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, p
 
 RECIPES = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
 PARENT = "mlflow.parentRunId"
-pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: importing it and making its tables takes seconds
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)

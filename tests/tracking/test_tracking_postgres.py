@@ -23,7 +23,7 @@ from tests.helpers.made_up import put_state
 from tests.helpers.runs import all_runs, check_complete, put_epochs, put_run, track_at_once
 
 PARENT = "mlflow.parentRunId"
-pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: one server
+pytestmark = pytest.mark.long
 
 
 @dataclass
