@@ -23,6 +23,7 @@ from hmerbench.evaluation.scoring.score import NO_FIELDS, Score, evaluate
 from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.formula import prediction_file
 from hmerbench.evaluation.symlg.mathml import from_mathml
+from tests.helpers.commands import hmerbench
 from tests.helpers.yardstick import loops
 
 BIN = run_scripts.OWN_SCRIPTS
@@ -833,13 +834,6 @@ def test_a_scorer_that_is_wrong_or_missing_fails_the_self_check(tmp_path: Path, 
 # --- command line -----------------------------------------------------------------------------------------
 
 
-def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PYTHONPATH": str(BIN.parents[1])}
-    env.pop("LGEVAL_BIN", None)
-    command = [sys.executable, "-m", "hmerbench", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture
 def place(tmp_path: Path, archive: Path) -> Path:
     """Two systems on data.zip, and one expression that is right under the truth's own edition alone."""
@@ -873,7 +867,7 @@ ROOTS = "--predictions roots --ground-truth newer"
     ],
 )
 def test_commands(place: Path, line: str, says: str):
-    done = command(*line.split(), cwd=place)
+    done = hmerbench(*line.split(), cwd=place)
     assert (done.returncode, says in done.stdout) == (0, True), done
 
 
@@ -894,14 +888,14 @@ def test_commands(place: Path, line: str, says: str):
     ],
 )
 def test_commands_that_are_refused(place: Path, line: str, status: int, says: str):
-    done = command(*line.split(), cwd=place)
+    done = hmerbench(*line.split(), cwd=place)
     assert (done.returncode, done.stdout, says in done.stderr) == (status, "", True), done
     assert status == 2 or done.stderr.count("\n") == 1
 
 
 def test_captions_of_another_set_are_refused(place: Path):
     (place / "captions.txt").write_text("e0\ta + b\n")
-    done = command(*f"score {OF_A} --captions captions.txt".split(), cwd=place)
+    done = hmerbench(*f"score {OF_A} --captions captions.txt".split(), cwd=place)
     assert done.returncode == 1 and "lack those of 3 of 4 expressions (e1, ...); add their lines" in done.stderr
 
 
@@ -923,23 +917,23 @@ def test_lines_end_where_files_end_them():
 
 
 def test_several_sets_are_scored_one_after_another(place: Path):
-    one, two = (command("score", *sets.split(), cwd=place).stdout for sets in (OF_A, f"{OF_A} {OF_B}"))
+    one, two = (hmerbench("score", *sets.split(), cwd=place).stdout for sets in (OF_A, f"{OF_A} {OF_B}"))
     assert two.startswith(one) and two.count("ExpRate|") == 2
 
 
 def test_a_truth_of_another_edition_is_noticed(place: Path):
-    said = command("score", *ROOTS.split(), cwd=place).stderr
+    said = hmerbench("score", *ROOTS.split(), cwd=place).stderr
     assert "0 expressions are right; under the truth's convention 1 would be" in said
-    assert not command("score", *ROOTS.split(), "--edition", "current", cwd=place).stderr
-    *table, truth = command("editions", *ROOTS.split(), cwd=place).stdout.splitlines()[2:]
+    assert not hmerbench("score", *ROOTS.split(), "--edition", "current", cwd=place).stderr
+    *table, truth = hmerbench("editions", *ROOTS.split(), cwd=place).stdout.splitlines()[2:]
     assert truth.startswith("the truth: one-child Inside (convert2symLG 1.5) (1 roots: one-child")
     assert [line.split()[0] for line in table] == ["crohme2019"] * 2 + ["mixed"] * 2 + ["current"] * 2
 
 
 def test_files_that_commands_write(place: Path):
-    command("score", *OF_A.split(), "--per-expression", "rows.csv", cwd=place)
-    command("compare", "a", "b", "--ground-truth", "data.zip:2014", "--changed", "changed.csv", cwd=place)
-    command("errors", *OF_A.split(), "--out", "tables", cwd=place)
+    hmerbench("score", *OF_A.split(), "--per-expression", "rows.csv", cwd=place)
+    hmerbench("compare", "a", "b", "--ground-truth", "data.zip:2014", "--changed", "changed.csv", cwd=place)
+    hmerbench("errors", *OF_A.split(), "--out", "tables", cwd=place)
     assert (place / "rows.csv").read_text().splitlines()[1] == 'e0,converted,4,2,2,False,False,False,3,"(0,10]"'
     assert [line[:2] for line in (place / "changed.csv").read_text().splitlines()[1:]] == ["e0", "e1"]
     tables = ["length", "relations", "structure", "symbol_recall", "symbols"]

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.scoring.inputs import read_predictions, tsv
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize, untokenized
+from tests.helpers.commands import hmerbench
 from tests.helpers.paths import GOLDEN
 
 LATEX = {"e0": r"\frac { 1 2 } { x }", "e1": "a , b"}
@@ -174,15 +173,8 @@ def test_formulas_without_dollars_are_told_from_empty_ones(tmp_path: Path, truth
 def test_compare_says_what_each_system_lacks(tmp_path: Path, truth: str):
     (tmp_path / "a.csv").write_text("id,pred\ne0,x\ne1,x\ne2,x\n")
     (tmp_path / "b.csv").write_text("id,pred\ne0,x\nother,x\n")
-    command = [
-        sys.executable,
-        "-m",
-        "hmerbench",
-        "compare",
-        str(tmp_path / "a.csv"),
-        str(tmp_path / "b.csv"),
-    ]
-    done = subprocess.run([*command, "--ground-truth", truth], capture_output=True, text=True, check=True)
+    done = hmerbench("compare", tmp_path / "a.csv", tmp_path / "b.csv", "--ground-truth", truth)
+    assert done.returncode == 0
     told = [line for line in done.stderr.splitlines() if line.startswith(f"note: {tmp_path}/b.csv: ")]
     assert [line.partition("b.csv: ")[2] for line in told] == [
         "1 predictions have no ground truth and are left out",
@@ -194,15 +186,13 @@ def test_compare_says_what_each_system_lacks(tmp_path: Path, truth: str):
 def test_compare_names_its_systems_and_tells_a_result_that_splitting_turns_round(tmp_path: Path, truth: str):
     (tmp_path / "a.csv").write_text("id,pred\ne0,x\n")
     (tmp_path / "b.csv").write_text("id,pred\ne0,\\frac{12}{x}\n")
-    command = [sys.executable, "-m", "hmerbench", "compare", tmp_path / "a.csv", tmp_path / "b.csv"]
-    done = subprocess.run([*command, "--ground-truth", truth], capture_output=True, text=True, check=True)
-    first, second, difference, split = done.stdout.splitlines()[:4]
+    words = ["compare", tmp_path / "a.csv", tmp_path / "b.csv", "--ground-truth", truth]
+    done, split = hmerbench(*words), hmerbench(*words, "--tokenize")
+    assert done.returncode == split.returncode == 0
+    first, second, difference, turned = done.stdout.splitlines()[:4]
     assert first.endswith(f"exact: {tmp_path / 'a.csv'}") and second.endswith(f"exact: {tmp_path / 'b.csv'}")
     assert (first[0], second[0]) == ("A", "B")
-    assert difference.startswith("A - B = +0.00 points") and "with --tokenize" in split and "A - B = -33.33" in split
-    split = subprocess.run(
-        [*command, "--ground-truth", truth, "--tokenize"], capture_output=True, text=True, check=True
-    )
+    assert difference.startswith("A - B = +0.00 points") and "with --tokenize" in turned and "A - B = -33.33" in turned
     assert "A - B = -33.33" in split.stdout.splitlines()[2] and "with --tokenize" not in split.stdout
 
 
@@ -211,25 +201,17 @@ def test_compare_tells_when_one_expression_carries_the_means(tmp_path: Path, tru
     """B reads two expressions better, but one endlessly."""
     (tmp_path / "a.csv").write_text(f"id,pred\ne0,{'x ' * 30}\ne1,{'x ' * 30}\ne2,x\n")
     (tmp_path / "b.csv").write_text(f"id,pred\ne0,x\ne1,x\ne2,{'x ' * length}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "hmerbench",
-        "compare",
-        str(tmp_path / "a.csv"),
-        str(tmp_path / "b.csv"),
-    ]
-    done = subprocess.run([*command, "--ground-truth", truth], capture_output=True, text=True, check=True)
+    done = hmerbench("compare", tmp_path / "a.csv", tmp_path / "b.csv", "--ground-truth", truth)
+    assert done.returncode == 0
     assert ("note: e2 alone differs by " in done.stderr) == told
 
 
 def test_the_command_line_splits_and_warns(tmp_path: Path, truth: str):
     (tmp_path / "p.csv").write_text("id,pred\ne0,\\frac{12}{x}\n")
-    command = [sys.executable, "-m", "hmerbench", "score", "--predictions", str(tmp_path / "p.csv")]
-    command += ["--ground-truth", truth, "--json"]
+    words = ["score", "--predictions", tmp_path / "p.csv", "--ground-truth", truth, "--json"]
     for option, exact, warned in (([], 0, True), (["--tokenize"], 1, False)):
-        done = subprocess.run([*command, *option], capture_output=True, text=True, check=True)
-        assert json.loads(done.stdout)["exact"] == exact
+        done = hmerbench(*words, *option)
+        assert done.returncode == 0 and json.loads(done.stdout)["exact"] == exact
         assert ("p.csv: 1 of 1 predictions look untokenized" in done.stderr) == warned
 
 

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -14,6 +12,7 @@ from hmerbench.evaluation.scoring.inputs import matched, read_predictions
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.wrappers import on_one_line, unwrapped
 from hmerbench.evaluation.symlg.formula import formula_of, tokenize
+from tests.helpers.commands import hmerbench
 
 TRUTH = {"a": "x ^ { 2 } + 1", "b": r"\frac { a } { b }", "c": "y _ { 1 } < 2"}
 # A wrapper around {}, whether the official chain reads a file with it, and a row of a list.
@@ -237,9 +236,8 @@ def test_a_folder_made_of_a_list_is_scored_alike(tmp_path: Path, truth: str):
 def test_every_command_tells_why_predictions_do_not_convert(tmp_path: Path, truth: str, command: str):
     path = written(tmp_path, "json", {"a": "x }", "b": r"\foo x", "c": r"y \foo"})
     named = {"compare": [path, path], "errors": ["--predictions", path, "--out", tmp_path / "out"]}
-    given = map(str, named.get(command, ["--predictions", path]))
-    call = [sys.executable, "-m", "hmerbench", command, *given, "--ground-truth", truth]
-    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    done = hmerbench(command, *named.get(command, ["--predictions", path]), "--ground-truth", truth)
+    assert done.returncode == 0
     reasons = r"3 of 3 predictions do not convert: unknown or misplaced command \foo (2), unexpected } (1)"
     assert reasons in done.stderr
 
