@@ -16,6 +16,7 @@ from tests.helpers.disk import wait_for_no_disk  # noqa: E402
 
 wait_for_no_disk()
 
+import gc  # noqa: E402
 import re  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -29,6 +30,7 @@ from tests.helpers.paths import CROHME, MEDIUM  # noqa: E402
 from tests.helpers.tiny import tiny_archive  # noqa: E402
 
 torch.set_num_threads(1)
+gc.set_threshold(50_000, 50, 50)  # what is imported and kept is searched for cycles less often: a fifth of a scoring
 
 # what a public machine lacks: licensed data, reference sets made from it, others' predictions, pandoc 2.17, a GPU,
 # LaTeX, root privileges

@@ -15,7 +15,7 @@ from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.resolve import load
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import evaluated, score
-from hmerbench.evaluation.lgeval import label_graph
+from hmerbench.evaluation.lgeval import label_graph, metrics
 from hmerbench.evaluation.scoring import run_scripts
 from hmerbench.models.weights import load_weights
 from tests.helpers.paths import INK, ROOT
@@ -44,21 +44,33 @@ def test_a_reference_run_is_complete(run):
         assert load_weights(weights, config.model).settings == config.model
 
 
-OPENED = lru_cache(open_archive)
-READ, CONVERTED = lru_cache(4000)(label_graph.read), lru_cache(8000)(run_scripts.converted)
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def opened(crohme) -> Archive:
-    """Opened once in each process, of which every one scores some of the runs."""
-    return OPENED(crohme)
+    """CROHME, which keeps its ground truth."""
+    archive = open_archive(crohme)
+    archive.ground_truth = lru_cache(archive.ground_truth)
+    return archive
 
 
-@pytest.fixture
-def remembered(monkeypatch):
-    """The truths' graphs, and those of what one run after the other read: all runs read much alike."""
-    monkeypatch.setattr(label_graph, "read", READ)
-    monkeypatch.setattr(run_scripts, "converted", CONVERTED)
+@pytest.fixture(scope="module")
+def remembered():
+    """The truths' graphs, those of what the runs before read, and how both compare: all runs read much alike."""
+    compared: dict[tuple, tuple] = {}  # by identity; a graph that is kept here keeps its own
+
+    def compare(prediction, truth, *options):
+        if len(compared) > 10_000:
+            compared.clear()
+        key = id(prediction), id(truth), *options
+        if key not in compared:
+            compared[key] = prediction, truth, plain(prediction, truth, *options)
+        return compared[key][2]
+
+    plain = metrics.compare
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_graph, "read", lru_cache(4000)(label_graph.read))
+        patch.setattr(run_scripts, "converted", lru_cache(8000)(run_scripts.converted))
+        patch.setattr(metrics, "compare", compare)
+        yield
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
