@@ -24,7 +24,7 @@ from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
 from hmerbench.benchmarks.language_settings import LanguageSettings, tied
 from hmerbench.benchmarks.printing import console, show
-from hmerbench.benchmarks.report.ladder import show_plan
+from hmerbench.benchmarks.report.presets import show_plan
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.listing import AnyRun
@@ -266,7 +266,7 @@ def _raise_first(errors: Sequence[Exception]) -> None:
 
 
 def _advice(archive: Archive, runs: Sequence[RunFolder]) -> str:
-    from hmerbench.benchmarks.report.ladder import advice
+    from hmerbench.benchmarks.report.presets import advice
 
     return advice(runs[0].preset) if archive.name == "crohme" else ""
 
@@ -295,7 +295,7 @@ def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, sec
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)
     folder = results / "local" if crohme else space
-    tables.write(built, folder, crohme=crohme)
+    tables.write_tables(built, folder, crohme=crohme)
     for run in runs:
         track(run.path, tables=folder)
     tables.show(built, crohme=crohme)

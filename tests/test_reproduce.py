@@ -17,7 +17,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
-from hmerbench.benchmarks.report import ladder
+from hmerbench.benchmarks.report.presets import expected_seconds
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import workspace
@@ -335,9 +335,9 @@ def test_epochs_are_chosen_for_all_runs(archive: Path, tmp_path: Path, stages: l
 def test_the_plan_estimates_training_time_from_earlier_runs(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     config = tiny_config(archive, {"training": {"epochs": 1}})
     run = RunFolder(workspace(open_archive(archive), tmp_path) / "runs" / config.run_name, config)
-    assert ladder.expected_seconds(run) is None
+    assert expected_seconds(run) is None
     reproduce(["bttr"], str(archive / "tiny.yaml"), [7], archive, tmp_path)
-    assert (ladder.expected_seconds(run) or 0) > 0
+    assert (expected_seconds(run) or 0) > 0
 
 
 def test_a_job_without_rows_is_refused(archive: Path, tmp_path: Path) -> None:

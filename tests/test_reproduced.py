@@ -96,7 +96,7 @@ def test_the_scripts_write_the_same_files(recipe, year, tmp_path, opened):
 
 
 def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
-    for path in tables.write(tables.committed(ROOT / "results"), tmp_path):
+    for path in tables.write_tables(tables.committed(ROOT / "results"), tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
     results, readme = tmp_path / "results", tmp_path / "README.md"
     results.mkdir()

@@ -20,7 +20,9 @@ def tables(results: Results = RESULTS) -> None:
 
     built, checkout = tables.committed(results), results.resolve() == CHECKOUT / "results"
     tables.show(built)
-    paths = tables.write(built, results) + languages.write(languages.tables(results), results)
+    paths = tables.write_tables(built, results) + languages.write_language_tables(
+        languages.language_tables(results), results
+    )
     paths += summary.write_summary(results, CHECKOUT / "README.md" if checkout else None)
     for path in paths:
         print(path)
@@ -47,7 +49,7 @@ def nested(
     from hmerbench.benchmarks.report import nested
 
     sets = open_archive(mne, trains=False)
-    table = nested.rows(open_archive(crohme), sets, results)
+    table = nested.nested_rows(open_archive(crohme), sets, results)
     show("nested formulas", table)
     for path in nested.write_nested(table, {name: len(sets.captions(name)) for name in sets.splits}, results):
         print(path)

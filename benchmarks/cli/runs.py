@@ -256,7 +256,7 @@ def list_(
     from dataclasses import asdict
 
     from hmerbench.benchmarks.printing import show
-    from hmerbench.benchmarks.report.ladder import ladder
+    from hmerbench.benchmarks.report.presets import ladder
     from hmerbench.benchmarks.runs import listing
     from hmerbench.benchmarks.runs.language import LanguageRun
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.report.documents import markdown, write_texts
 from hmerbench.benchmarks.runs.language import LanguageRun
 
 # Kim et al. (AAAI-16), tables 3 and 7: model and test perplexity on the Penn Treebank. Nothing here was run here.
@@ -26,7 +26,6 @@ MISTAKES = {
 CURVE = ["recipe", "seed", "epoch", "rate", "train", "validation", "minutes"]
 TITLES = {
     "language": "Language models: perplexity on the test set of the Penn Treebank, reported and reproduced",
-    "language_curves": "Language models: perplexity after every epoch",
     "language_ports": f"What a port's mistakes cost: validation perplexity after {EPOCHS} epochs of LSTM-Char-Small",
 }
 NOTE = (
@@ -38,7 +37,7 @@ NOTE = (
 )
 
 
-def tables(results: Path) -> dict[str, pd.DataFrame]:
+def language_tables(results: Path) -> dict[str, pd.DataFrame]:
     """The tables by name, from the runs under results/reproduced/."""
     runs = [run for run in LanguageRun.under(results / "reproduced") if run.finished]
     by_recipe: dict[str, list[LanguageRun]] = {}
@@ -92,18 +91,15 @@ def _ports(by_recipe: Mapping[str, Sequence[LanguageRun]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def write(built: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
+def write_language_tables(built: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
     """Write every table as CSV and, but for the curves, Markdown; return the paths."""
-    paths = []
+    texts = {}
     for name, table in built.items():
-        texts = {"csv": table.to_csv(index=False, float_format="%.7g")}
-        if name != "language_curves":
-            cells = table.map(_cell).to_markdown(index=False, disable_numparse=True)
-            texts["md"] = f"**{TITLES[name]}**\n\n{cells}\n" + (f"\n{NOTE}\n" if name == "language" else "")
-        for ending, text in texts.items():
-            paths.append(folder / f"{name}.{ending}")
-            write_atomically(paths[-1], text)
-    return paths
+        texts[folder / f"{name}.csv"] = table.to_csv(index=False, float_format="%.7g")
+        if title := TITLES.get(name):
+            note = f"\n{NOTE}\n" if name == "language" else ""
+            texts[folder / f"{name}.md"] = f"**{title}**\n\n{markdown(table.map(_cell))}\n{note}"
+    return write_texts(texts)
 
 
 def _cell(value: object) -> str:

@@ -27,7 +27,6 @@ from hmerbench.benchmarks.report.scored_runs import (
     correct,
     grouped,
     measure,
-    printed_p,
     rows_of,
 )
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -167,10 +166,7 @@ def _line(
 
 def _cell(step: Step) -> str:
     """The difference, its interval, the corrected p if it is over seeds, and the number of seeds."""
-    text = f"{step.difference:+.2f} ({step.low:+.1f} to {step.high:+.1f})"
-    if step.tested:
-        text = f"{f'**{text}**' if step.p < LEVEL else text}, p{printed_p(step.p, '=')}"
-    return f"{text}, {counted(step.seeds, 'seed') if step.seeds else 'no seed in common'}"
+    return f"{step.told()}, {counted(step.seeds, 'seed') if step.seeds else 'no seed in common'}"
 
 
 def _level(table: Path) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.strict_files import read_table
 
 
@@ -16,6 +17,13 @@ def from_template(name: str, **content: Any) -> str:
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     text = resources.files("hmerbench.benchmarks.report").joinpath("templates", name).read_text("utf-8")
     return environment.from_string(text).render(content)
+
+
+def write_texts(texts: Mapping[Path, str]) -> list[Path]:
+    """Write each file atomically; return the paths."""
+    for path, text in texts.items():
+        write_atomically(path, text)
+    return list(texts)
 
 
 def markdown(table: pd.DataFrame | Sequence[Mapping[str, Any]]) -> str:

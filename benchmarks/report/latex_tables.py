@@ -35,7 +35,7 @@ RATES = (
 )
 
 
-def table(cells: pd.DataFrame, title: str, label: str) -> str:
+def latex_table(cells: pd.DataFrame, title: str, label: str) -> str:
     """Format a table as LaTeX. `cells` holds text as formatted by tables.py (–: unknown; ✓, ✗: flags)."""
     frame = cells.sort_values("dataset", key=lambda names: pd.factorize(names)[0], kind="stable")  # as first seen
     flags = all(flag in frame for flag in FLAGS)

@@ -14,8 +14,7 @@ import numpy as np
 
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.report.documents import from_template
+from hmerbench.benchmarks.report.documents import from_template, write_texts
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.inputs import read_predictions
@@ -45,7 +44,7 @@ def taken_from(mne: Archive, crohme: Archive) -> dict[str, list[Place]]:
     return found
 
 
-def rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, str]]:
+def nested_rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, str]]:
     """Token match on N1 and N2, and ExpRate by depth on all of CROHME's test images, for every committed row."""
     places = taken_from(mne, crohme)
     by_depth: dict[int, list[Place]] = {}
@@ -95,9 +94,8 @@ def _spells(prediction: str, tokens: list[str]) -> bool:
 
 def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
     """Write nested.csv and nested.md."""
-    write_atomically(results / "nested.csv", csv_text(list(table[0]), table))
-    write_atomically(results / "nested.md", _markdown(table, sizes))
-    return [results / "nested.csv", results / "nested.md"]
+    texts = {"csv": csv_text(list(table[0]), table), "md": _markdown(table, sizes)}
+    return write_texts({results / f"nested.{ending}": text for ending, text in texts.items()})
 
 
 def _markdown(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int]) -> str:

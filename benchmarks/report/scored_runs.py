@@ -177,6 +177,15 @@ class Step:
         """Both rows under the paper's names."""
         return f"{model_name(self.lower)} → {model_name(self.upper)}"
 
+    def told(self, over: str = "") -> str:
+        """The difference with its interval in Markdown: bold where significant, with p; without a test, `over` tells
+        what the interval is over."""
+        interval = f"{self.low:+.1f} to {self.high:+.1f}"
+        if not self.tested:
+            return f"{self.difference:+.2f} ({over}{': ' * bool(over)}{interval})"
+        text = f"{self.difference:+.2f} ({interval})"
+        return f"{f'**{text}**' if self.p < LEVEL else text}, p{printed_p(self.p, '=')}"
+
 
 def measure(rows: Rows, pairs: Sequence[tuple[str, str]], *parts: Sequence[str]) -> list[Step]:
     """The differences between pairs of rows, uncorrected, on the images of a part (keys; by default all), or how much

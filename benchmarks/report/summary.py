@@ -15,15 +15,14 @@ from scipy import stats
 from hmerbench.benchmarks import printing
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.claims import claims as claims_of_papers
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, RowSummary, compare
-from hmerbench.benchmarks.report.documents import from_template, markdown
-from hmerbench.benchmarks.report.ladder import ladder
+from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
 from hmerbench.benchmarks.report.paper import ORDER, YEAR, model_name, pooled
-from hmerbench.benchmarks.report.scored_runs import LEVEL, POOLED, Step, printed_p
-from hmerbench.benchmarks.report.tables import RIGHT, ceilings, committed, interval, rows
+from hmerbench.benchmarks.report.presets import ladder
+from hmerbench.benchmarks.report.scored_runs import POOLED
+from hmerbench.benchmarks.report.tables import RIGHT, ceilings, committed, interval, rows_of_runs
 from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
@@ -48,9 +47,7 @@ def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
         texts[readme] = _between(readme, {"ladder": ladder_table(results), "Table 1": summary.short()})
     if (page := results / "speed/README.md").exists():
         texts[page] = _between(page, speed_tables(results / "speed"))
-    for path, text in texts.items():
-        write_atomically(path, text)
-    return list(texts)
+    return write_texts(texts)
 
 
 def _between(page: Path, parts: Mapping[str, str]) -> str:
@@ -115,7 +112,7 @@ class Summary:
     def claims(self) -> list[str]:
         """What coverage is worth with each preset whose runs read the three years, in a sentence of Markdown."""
         parts = [
-            f"`{each.preset}` {_difference(each.claim)}, {printing.counted(each.claim.seeds, 'seed')}"
+            f"`{each.preset}` {each.claim.told(each.claim.over)}, {printing.counted(each.claim.seeds, 'seed')}"
             for each in sorted(self.compared, key=lambda each: presets.rung(each.preset)[0])
             if each.claim and each.claim.images == self.expressions
         ]
@@ -151,7 +148,7 @@ class Summary:
         """Official and neutral counts of every row of runs, by year, and last those of a perfect reader of the
         captions."""
         years, table = crohme().tests, dict[tuple[str, str, str], dict[str, str]]()
-        of_runs = [row for row in rows("reproduced", self.results / "reproduced") if row["dataset"] in years]
+        of_runs = [row for row in rows_of_runs("reproduced", self.results / "reproduced") if row["dataset"] in years]
         for row in sorted(of_runs, key=lambda row: ([*ORDER, row["recipe"]].index(row["recipe"]), row["recipe"])):
             cells = table.setdefault((model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"])), {})
             cells |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}
@@ -170,7 +167,7 @@ class Summary:
         shown = [whole[preset] for preset in names if preset in whole]
         steps = [step for each in shown for step in each.every_step]
         columns = {f"reported, {YEAR}": {s.name: "" if s.reported is None else f"{s.reported:+.2f}" for s in steps}}
-        columns |= {each.preset: {step.name: _difference(step) for step in each.every_step} for each in shown}
+        columns |= {each.preset: {step.name: step.told(step.over) for step in each.every_step} for each in shown}
         seeded = [each for each in shown if any(step.tested for step in each.every_step)]
         return {
             "differences": shown and _by_preset(columns, "from → to"),
@@ -193,14 +190,6 @@ def _spread(rows: Sequence[RowSummary]) -> float:
     known = [(row.n - 1, row.sd**2) for row in rows if row.sd is not None]
     df = sum(count for count, _ in known)
     return float(stats.t.ppf(0.975, df)) * math.sqrt(2 * sum(count * square for count, square in known) / df)
-
-
-def _difference(step: Step) -> str:
-    interval = f"{step.low:+.1f} to {step.high:+.1f}"
-    if not step.tested:
-        return f"{step.difference:+.2f} ({step.over}: {interval})"
-    text = f"{step.difference:+.2f} ({interval})"
-    return f"{f'**{text}**' if step.p < LEVEL else text}, p{printed_p(step.p, '=')}"
 
 
 def _by_preset(columns: Mapping[str, Mapping[str, str]], index: str) -> str:

@@ -16,10 +16,9 @@ import pandas as pd
 
 from hmerbench.benchmarks import printing
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import latex_tables as latex
 from hmerbench.benchmarks.report import presets
-from hmerbench.benchmarks.report.documents import from_template, markdown
+from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
 from hmerbench.benchmarks.report.paper import YEAR, reference
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -46,34 +45,32 @@ Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone whe
 
 def committed(results: Path) -> Tables:
     """The reported and reproduced rows, as in results/table*.{csv,md,tex}."""
-    return _paper_tables(rows("reproduced", results / "reproduced"), results)
+    return _paper_tables(rows_of_runs("reproduced", results / "reproduced"), results)
 
 
 def local(results: Path) -> Tables:
     """The committed rows and those of CROHME runs under results/runs/."""
-    return _paper_tables(rows("reproduced", results / "reproduced") + rows("local", results / "runs"), results)
+    return _paper_tables(
+        rows_of_runs("reproduced", results / "reproduced") + rows_of_runs("local", results / "runs"), results
+    )
 
 
 def apart(workspace: Path) -> Tables:
     """The rows of runs on other data than CROHME, and of weights that read it, without the paper's rows."""
-    return {"table2": _frame(rows("local", workspace / "runs", workspace / "evaluated"), "table2")}
+    return {"table2": _frame(rows_of_runs("local", workspace / "runs", workspace / "evaluated"), "table2")}
 
 
-def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
+def write_tables(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
     """Write every table as CSV, Markdown and LaTeX, each file atomically; return the paths."""
-    paths = []
+    texts = {}
     for name, table in tables.items():
         title, cells = heading(name, crohme=crohme), printable(table)
         flags = cells.columns.intersection(list(latex.FLAGS))
-        texts = {
-            "csv": table.to_csv(index=False, float_format="%.2f"),
-            "md": f"**{title}**\n\n{markdown(cells)}\n\n{meanings()}",
-            "tex": latex.table(short(table).join(cells[flags]), title.partition(": ")[2], f"tab:{name}"),
-        }
-        for ending, text in texts.items():
-            paths.append(folder / f"{name}.{ending}")
-            write_atomically(paths[-1], text)
-    return paths
+        caption = title.partition(": ")[2]
+        texts[folder / f"{name}.csv"] = table.to_csv(index=False, float_format="%.2f")
+        texts[folder / f"{name}.md"] = f"**{title}**\n\n{markdown(cells)}\n\n{meanings()}"
+        texts[folder / f"{name}.tex"] = latex.latex_table(short(table).join(cells[flags]), caption, f"tab:{name}")
+    return write_texts(texts)
 
 
 def meanings() -> str:
@@ -142,7 +139,7 @@ def _paper_tables(runs: list[Record], results: Path) -> Tables:
     return {name: _frame(rows, name) for name, rows in built.items()}
 
 
-def rows(source: str, *roots: Path) -> list[Record]:
+def rows_of_runs(source: str, *roots: Path) -> list[Record]:
     """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed."""
     latest: dict[tuple, tuple[float, RunFolder, Score]] = {}
     for run in RunFolder.under(*roots):

@@ -53,7 +53,7 @@ def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     runs.append(put_run(tmp_path / "runs", "port-mean", 200.0, [11.0] * 5))
     for run in runs:
         assert pack(run.path).name == f"ptb-seed{run.settings.seed}"
-    built: dict[str, Any] = tables.tables(tmp_path)
+    built: dict[str, Any] = tables.language_tables(tmp_path)
     small, large = (built["language"].set_index("recipe").loc[name] for name in ("lm-char-small", "lm-char-large"))
     assert (small["reported"], small["reproduced"], small["seeds"]) == (92.3, 94.0, 2)
     assert small["sd"] == pytest.approx(2**0.5)
@@ -66,13 +66,13 @@ def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     assert list(ports["validation"][:2]) == [7.5, 11.0] and list(ports["worse_by"][:2]) == [0.0, 3.5]
     assert ports["validation"][2:].isna().all()
     assert list(built["language_curves"]["minutes"][:6]) == [1, 2, 3, 4, 5, 6]
-    written = {path.name: path.read_text() for path in tables.write(built, tmp_path)}
+    written = {path.name: path.read_text() for path in tables.write_language_tables(built, tmp_path)}
     assert "| LSTM-Char-Large             | lm-char-large            | 78.90      | –" in written["language.md"]
     assert "language_ports.csv" in written
 
 
 def test_committed_tables_are_what_make_tables_writes(tmp_path):
-    for path in tables.write(tables.tables(ROOT / "results"), tmp_path):
+    for path in tables.write_language_tables(tables.language_tables(ROOT / "results"), tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hmerbench.benchmarks.report import ladder as rungs
-from hmerbench.benchmarks.report.ladder import COST, READS, advice, expected_time, ladder, measured_cost
+from hmerbench.benchmarks.report import presets
+from hmerbench.benchmarks.report.presets import COST, READS, advice, expected_time, ladder, measured_cost
 from hmerbench.benchmarks.resolve import PRESETS, SHIPPED, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.yaml_files import read_yaml
@@ -31,7 +31,7 @@ def test_every_preset_is_a_rung_with_its_cost_and_what_it_reads() -> None:
 def test_the_default_says_what_it_is_good_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "PRESET=small reads 22.7 % of 2014 after 18–41 core-minutes a row" in advice("smoke")
     assert advice("small") == advice("mine") == ""
-    monkeypatch.setattr(rungs, "ladder", lambda: ladder(tmp_path))  # without committed runs
+    monkeypatch.setattr(presets, "ladder", lambda: ladder(tmp_path))  # without committed runs
     assert advice("smoke") == ""
 
 

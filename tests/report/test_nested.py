@@ -53,7 +53,7 @@ def test_token_match_is_that_of_the_predictions(crohme: Path, tmp_path: Path) ->
     if not mne.is_file():
         pytest.skip(f"{mne}: MNE is not there")
     import_data(mne, tmp_path / "mne.zip", Choice(), tidy=False)
-    table = nested.rows(open_archive(crohme), open_archive(tmp_path / "mne.zip", trains=False), ROOT / "results")
+    table = nested.nested_rows(open_archive(crohme), open_archive(tmp_path / "mne.zip", trains=False), ROOT / "results")
     (large,) = [row for row in table if (row["recipe"], row["preset"]) == ("comer-fusion", "large")]
     images, captions, read = {}, {}, {}
     with zipfile.ZipFile(crohme) as archive, zipfile.ZipFile(mne) as sets:

@@ -67,7 +67,7 @@ def rows(path: Path, **wanted: str) -> list[dict[str, str]]:
 
 
 def test_all_reported_numbers_are_included(tmp_path: Path) -> None:
-    tables.write(tables.committed(tmp_path), tmp_path)
+    tables.write_tables(tables.committed(tmp_path), tmp_path)
     first, second = rows(tmp_path / "table1.csv"), rows(tmp_path / "table2.csv")
     assert [row["exprate"] for row in first] == ["53.96", "53.45", "55.17", "57.51", "58.11", "59.33"]
     assert len(second) == 22 and {row["source"] for row in first + second} == {"reported"}
@@ -85,7 +85,7 @@ def test_another_table_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(tables.TABLES, "table3", table)
     put_years(tmp_path / "reproduced", "bttr", "small")
     built = tables.committed(tmp_path)
-    assert [path.name for path in tables.write(built, tmp_path)][6:] == ["table3.csv", "table3.md", "table3.tex"]
+    assert [path.name for path in tables.write_tables(built, tmp_path)][6:] == ["table3.csv", "table3.md", "table3.tex"]
     tables.show(built)
     assert [row["dataset"] for row in rows(tmp_path / "table3.csv")] == ["2016"]
     assert "Table 3: what was read of 2016" in capsys.readouterr().out
@@ -102,7 +102,7 @@ def test_sources_are_side_by_side(tmp_path: Path) -> None:
     put_run(tmp_path / "reproduced", "comer-fusion", "small", exact=400, suffix="")
     put_run(tmp_path / "runs", "comer-fusion", "smoke", exact=100)
     put_run(tmp_path / "runs", "comer-self", "smoke", exact=90)
-    tables.write(tables.local(tmp_path), tmp_path / "local")
+    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     fusion = rows(tmp_path / "local/table1.csv", model="CoMER (Fusion)")
     assert [(r["source"], r["exprate"], r["preset"]) for r in fusion] == [
         ("reported", "59.33", ""),
@@ -117,10 +117,10 @@ def test_sources_are_side_by_side(tmp_path: Path) -> None:
 
 def test_committed_tables_never_contain_local_rows(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr")
-    tables.write(tables.committed(tmp_path), tmp_path)
+    tables.write_tables(tables.committed(tmp_path), tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.glob("table*")}
     assert len(before) == 6 and not rows(tmp_path / "table2.csv", source="local")
-    tables.write(tables.local(tmp_path), tmp_path / "local")
+    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     assert rows(tmp_path / "local/table2.csv", source="local")
     assert {path: path.read_bytes() for path in tmp_path.glob("table*")} == before
 
@@ -128,12 +128,12 @@ def test_committed_tables_never_contain_local_rows(tmp_path: Path) -> None:
 def test_seeds_are_averaged_and_counted(tmp_path: Path) -> None:
     for seed, exact in ((7, 100), (8, 200), (9, 300)):
         put_run(tmp_path / "runs", "bttr", seed=seed, exact=exact)
-    tables.write(tables.local(tmp_path), tmp_path / "local")
+    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     (row,) = rows(tmp_path / "local/table1.csv", source="local")
     assert (row["exprate"], row["seeds"], row["n"], row["sd"]) == ("20.28", "3", "986", "10.14")
     assert r"20.28 $\pm$ 10.14" in (tmp_path / "local/table1.tex").read_text()
     put_run(tmp_path / "runs", "bttr-baseline", exact=200)
-    tables.write(tables.local(tmp_path), tmp_path / "local")
+    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     (single,) = rows(tmp_path / "local/table1.csv", source="local", model="BTTR (baseline)")
     assert (row["ci_over"], single["ci_over"]) == ("seeds and images", "images")  # the ids name no writers
     assert float(row["ci_low"]) < float(single["ci_low"]) < float(single["ci_high"]) < float(row["ci_high"])
@@ -148,7 +148,7 @@ def test_counts_stand_beside_the_neutral_ones_and_the_ceilings(tmp_path: Path) -
     old.write_text(json.dumps({key: value for key, value in json.loads(old.read_text()).items() if key != "neutral"}))
     best = {"2014": {"n": 986, "exact": 895, "neutral": 945}}
     (tmp_path / "leaderboard.json").write_text(json.dumps({"ceilings": best}))
-    tables.write(tables.committed(tmp_path), tmp_path)
+    tables.write_tables(tables.committed(tmp_path), tmp_path)
     found = {
         (row["model"], row["source"]): [row[name] for name in ("exact", "ceiling", "neutral", "neutral_ceiling")]
         for row in rows(tmp_path / "table1.csv")
@@ -173,7 +173,7 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
     config = yaml.safe_load((more / "config.yaml").read_text())
     config["data"] |= {"sub_expressions": 3, "substitution": 0.25}
     (more / "config.yaml").write_text(yaml.safe_dump(config))
-    tables.write(tables.local(tmp_path), tmp_path / "local")
+    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     found = rows(tmp_path / "local/table1.csv", source="local")
     cells = [(row["added"], row["exprate"], row["seeds"]) for row in found]
     assert cells == [("3 parts, 25% substituted", "20.28", "1"), ("nothing", "10.14", "1")]
@@ -382,7 +382,7 @@ def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
 def test_a_partially_scored_set_is_labeled(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr", n=200, exact=20, limit=200)
     put_run(tmp_path / "runs", "bttr", n=1147, exact=20, limit=1147, split="2016", preset="small")
-    tables.write(tables.local(tmp_path), tmp_path / "local")
+    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     local = rows(tmp_path / "local/table2.csv", source="local")
     assert [(r["dataset"], r["n"], r["exprate"]) for r in local] == [
         ("2014 [200 evenly spaced]", "200", "10.00"),
@@ -393,7 +393,7 @@ def test_a_partially_scored_set_is_labeled(tmp_path: Path) -> None:
 def test_other_data_has_a_separate_labeled_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put_run(tmp_path / "runs", "comer-fusion", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
     built = tables.apart(tmp_path)
-    paths = tables.write(built, tmp_path, crohme=False)
+    paths = tables.write_tables(built, tmp_path, crohme=False)
     assert {path.name for path in paths} == {"table2.csv", "table2.md", "table2.tex"}
     (row,) = rows(tmp_path / "table2.csv")
     assert (row["dataset"], row["source"], row["exprate"], row["n"]) == ("embedded", "local", "30.00", "300")
@@ -410,7 +410,7 @@ def test_without_runs_on_other_data_the_table_is_empty(tmp_path: Path) -> None:
 def test_csv_markdown_and_latex_agree(tmp_path: Path) -> None:
     """Markdown and LaTeX have the content of the CSV, escaped where necessary."""
     put_run(tmp_path / "runs", "my_recipe", exact=123)
-    tables.write(tables.local(tmp_path), tmp_path / "local")
+    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     (line,) = [text for text in (tmp_path / "local/table2.md").read_text().splitlines() if "my_recipe" in text]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     (row,) = rows(tmp_path / "local/table2.csv", model="my_recipe")
@@ -441,10 +441,10 @@ def test_latex_compiles_the_tables(tmp_path: Path) -> None:
             for split in crohme().tests:
                 put_run(tmp_path / "runs", recipe, preset, n=crohme().n(split), split=split)
     put_run(tmp_path / "x/runs", "bttr", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
-    tables.write(tables.committed(RESULTS), tmp_path / "committed")
-    tables.write(tables.local(tmp_path), tmp_path / "local")
+    tables.write_tables(tables.committed(RESULTS), tmp_path / "committed")
+    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     for place, folder in (("x", "apart"), ("y", "none")):
-        tables.write(tables.apart(tmp_path / place), tmp_path / folder, crohme=False)
+        tables.write_tables(tables.apart(tmp_path / place), tmp_path / folder, crohme=False)
     assert "longtable" in (tmp_path / "local/table2.tex").read_text()
     (tmp_path / "all.tex").write_text(DOCUMENT)
     command = [ENGINE, "-draftmode", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]

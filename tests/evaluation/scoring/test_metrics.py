@@ -27,7 +27,7 @@ run = RunFolder(Path("results/runs/comer-fusion/medium-seed7"))
 run.write("scores/2014.json", json.dumps(asdict(hmerbench.score("p.tsv", "mine:test").score)))
 built = tables.local(Path("results"))
 tables.show(built)
-tables.write(built, Path("results/local"))
+tables.write_tables(built, Path("results/local"))
 print(card(run, 1))
 """
 
