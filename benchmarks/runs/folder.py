@@ -18,7 +18,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.resolve import check_folder, load
-from hmerbench.benchmarks.runs.run import Open, Run, store_key
+from hmerbench.benchmarks.runs.run import Open, Run, state_of, store_key
 from hmerbench.benchmarks.strict_files import read_columns
 from hmerbench.benchmarks.validation import validate
 from hmerbench.evaluation.scoring.metrics import Expression
@@ -225,9 +225,7 @@ class RunFolder(Run[Config]):
 
     def file_digest(self, name: str) -> str:
         """SHA-256 of a file, in hex."""
-        path = self.path / name
-        status = path.stat()
-        return _file_digest(path, status.st_ino, status.st_size, status.st_mtime_ns)
+        return _file_digest(self.path / name, state_of(self.path / name))
 
     def record_source(self, name: str, digest: str) -> None:
         """Record in sources.json from which contents a file was made; it is made again when they have changed."""
@@ -323,6 +321,6 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 @cache
-def _file_digest(path: Path, *_status: int) -> str:
+def _file_digest(path: Path, _: object) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

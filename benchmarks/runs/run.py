@@ -88,11 +88,9 @@ class Run(Generic[Settings]):
         scored = name.startswith(("scores/", "errors/"))
         fix = "score this run again" if scored else "restore it, or delete this run folder"
         try:
-            status = path.stat()
-            version = status.st_ino, status.st_size, status.st_mtime_ns
-            if self._read_before.get(name, (None,))[0] != version:
+            if self._read_before.get(name, (None,))[0] != (state := state_of(path)):
                 text = json.dumps(read_plain(path))  # through JSON: strict types
-                self._read_before[name] = version, _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
+                self._read_before[name] = state, _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
             return self._read_before[name][1]
         except FileNotFoundError:
             raise UserError(f"{path}: missing; {fix}") from None
@@ -180,6 +178,12 @@ class Run(Generic[Settings]):
 @cache
 def _adapter(type_: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type_)
+
+
+def state_of(path: Path) -> tuple[int, int, int]:
+    """What changes with the contents of a file. Raises FileNotFoundError."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def store_key(text: str) -> str:

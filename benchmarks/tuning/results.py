@@ -33,7 +33,7 @@ def write_study(
 ) -> None:
     """Write the results of a study with at least one complete trial; print the default beside the best."""
     best, default = study.best_trial, default_trial(study)
-    table = rows(study, problem)
+    table = trial_table(study, problem)
     write_atomically(folder / "trials.csv", table.to_csv(index=False))
     recipe = problem.to_recipe(problem.values(best.params))
     write_atomically(folder / "best.yaml", _heading(study, problem, best, default) + recipe)
@@ -55,7 +55,7 @@ def write_study(
     console.print(f"browse   optuna-dashboard {journal if journal.exists() else 'URL of --storage'}")
 
 
-def rows(study: optuna.Study, problem: Problem) -> pd.DataFrame:
+def trial_table(study: optuna.Study, problem: Problem) -> pd.DataFrame:
     """One row per trial, including failed trials and their retries."""
     table = []
     for trial in study.trials:
@@ -90,7 +90,7 @@ def importances(study: optuna.Study) -> pd.DataFrame | None:
 
 
 def history(table: pd.DataFrame, default: float) -> Figure:
-    """Plot the values of the trials in `rows` in order, with the best so far and the default."""
+    """Plot the values of the trials of a table in order, with the best so far and the default."""
     figure = Figure(figsize=(6, 3.4), layout="constrained")
     axes = figure.add_subplot()
     for state, trials in table.dropna(subset="value").groupby("state"):

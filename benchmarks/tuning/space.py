@@ -164,7 +164,9 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
             raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be tuned")
     base = final.changed(budget | {"select": "heldout"}, f"{source}: budget")
     fixed = flat(read_named("recipes", recipe)[1])
-    lacking = {name for name in space.parameters if name.startswith("model.") and not _has(base, name) and _known(name)}
+    of_networks = [key["name"] for key in settable() if key["name"].startswith("model.")]
+    own = base.model_dump(mode="json")["model"]
+    lacking = {name for name in of_networks if name.split(".")[1] not in own}  # that this recipe's does not have
     left_out = tuple(name for name in space.parameters if name in lacking or any(_overlap(name, key) for key in fixed))
     parameters = {name: parameter for name, parameter in space.parameters.items() if name not in left_out}
     if not parameters:
@@ -195,16 +197,6 @@ def _at(config: Config, name: str, source: str) -> Any:
         if name in defaults and not name.startswith("model."):  # a dump leaves out some that have their default
             return defaults[name]
         raise UserError(f"{source}: parameters.{name}: there is no such setting; `ls --keys` lists all") from None
-
-
-def _has(config: Config, name: str) -> bool:
-    """Whether the network of a configuration has a setting, given as model.KEY."""
-    return name.split(".")[1] in config.model_dump(mode="json")["model"]
-
-
-def _known(name: str) -> bool:
-    """Whether some network of the suite has the setting."""
-    return any(key["name"] == name for key in settable())
 
 
 def _overlap(a: str, b: str) -> bool:
