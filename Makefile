@@ -19,6 +19,7 @@ preset_option = $(if $(PRESET),--preset "$(PRESET)")
 recipes_option = $(if $(RECIPES),--recipes "$(RECIPES)")
 seeds_option = $(if $(SEEDS),--seeds "$(SEEDS)")
 years_option = $(if $(YEARS),--years "$(YEARS)")
+job_options = $(recipes_option) $(seeds_option) $(if $(filter-out 0,$(FORCE)),--force) $(if $(JOBS),--jobs "$(JOBS)") $(OPTIONS)
 
 .PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report draw scoreboard doctor regress regress-update faults mlflow-ui bench release-check lock clean
 
@@ -48,11 +49,10 @@ $(DEV): $(READY) requirements-dev.lock
 	@touch $@
 
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then write the tables
-	@$(BIN)/hmerbench reproduce $(data_options) $(preset_option) $(recipes_option) $(seeds_option) $(years_option) \
-		$(if $(filter-out 0,$(FORCE)),--force) $(if $(EPOCHS),--epochs "$(EPOCHS)") $(if $(JOBS),--jobs "$(JOBS)") $(OPTIONS)
+	@$(BIN)/hmerbench reproduce $(data_options) $(preset_option) $(years_option) $(if $(EPOCHS),--epochs "$(EPOCHS)") $(job_options)
 
 reproduce-lm: $(READY) ## train and test language models on the text in PTB=folder (without it: LaTeX of training captions)
-	@$(BIN)/hmerbench reproduce-lm $(if $(PTB),--ptb "$(PTB)") $(data_options) $(recipes_option) $(seeds_option)
+	@$(BIN)/hmerbench reproduce-lm $(if $(PTB),--ptb "$(PTB)") $(data_options) $(job_options)
 
 tune: $(READY) ## tune settings on held-out data (OPTIONS='--recipe bttr --trials 40 --workers 2')
 	@$(BIN)/hmerbench tune $(data_options) $(preset_option) $(OPTIONS)
