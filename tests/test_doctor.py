@@ -254,7 +254,7 @@ def test_progress_of_runs(tmp_path: Path) -> None:
     make(tmp_path / "runs/b/copied", done, scored, predicted, best)  # clocks say nothing
     make(tmp_path / "reproduced/a/committed", None, scored, best, predicted)
     make(tmp_path / "local/embedded/runs/a/damaged", {})
-    listed = {Path(run.folder).name: (run.status, run.words) for run in listing.runs(tmp_path)}
+    listed = {Path(run["folder"]).name: (run["status"], run["words"]) for run in listing.runs(tmp_path)}
     assert listed == {
         "untrained": ("untrained", ""),
         "training": ("training", "4 of 10 epochs"),

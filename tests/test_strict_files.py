@@ -143,7 +143,7 @@ def test_damaged_scores_of_a_language_model_leave_the_listing_whole(tmp_path: Pa
     (folder / "scores.json").write_text(text)
     with pytest.raises(UserError, match=r"scores\.json: damaged "):
         _ = LanguageRun(folder).scores
-    assert [run.status for run in listing.runs(tmp_path, LanguageRun)] == ["damaged"]
+    assert [run["status"] for run in listing.runs(tmp_path, LanguageRun)] == ["damaged"]
 
 
 OTHERS: dict[str, Callable[[Path], object]] = {

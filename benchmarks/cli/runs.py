@@ -253,7 +253,6 @@ def list_(
 ) -> None:
     """List presets with what they cost and read, recipes, and the progress of each run; or all keys."""
     import json
-    from dataclasses import asdict
 
     from hmerbench.benchmarks.printing import show
     from hmerbench.benchmarks.report.presets import ladder
@@ -267,10 +266,9 @@ def list_(
     elif as_json:
         shipped = {"recipes": listing.shipped("recipes")}
         shipped |= {"presets": {rung["preset"]: rung for rung in ladder(results / "reproduced")}}
-        runs = [asdict(run) for run in listing.runs(results)]
         others = listing.runs(results, LanguageRun)
-        languages = {run.folder: ", ".join(filter(None, (run.status, run.words))) for run in others}
-        print(json.dumps(shipped | {"runs": runs, "language_models": languages}, indent=1))
+        languages = {run["folder"]: ", ".join(filter(None, (run["status"], run["words"]))) for run in others}
+        print(json.dumps(shipped | {"runs": listing.runs(results), "language_models": languages}, indent=1))
     else:
         show("presets", ladder(results / "reproduced"))
         print("\n".join(listing.lines(results)))

@@ -120,8 +120,8 @@ def numerics() -> Values:
             for preset in names("presets"):
                 values |= presets.first_steps(typeset, preset)
             values |= presets.first_steps(written, "medium", "medium handwriting")
-            values |= presets.seed_steps(written) | presets.network_steps(written)
-            values |= presets.fixed_statistics_steps(typeset) | presets.plateau_steps(typeset)
+            for name in presets.SPECIAL:
+                values |= presets.special_steps(typeset if name in ("fixed statistics", "plateau") else written, name)
         values |= language_values()
     finally:
         torch.set_num_threads(threads)

@@ -87,6 +87,19 @@ def _schedule(preset: str, config: Config) -> Values:
     }
 
 
+SPECIAL: dict[str, dict[str, Any]] = {  # name -> in what first steps differ from those of `medium`
+    # the last two epochs have fixed batch-norm statistics
+    "fixed statistics": {"changes": {"training.fixed_statistics": 0.7}},
+    # the seed of the committed runs, recalibrated on fewer batches than there are
+    "seed 7": {"changes": {"training.recalibrate": 2}, "seed": 7},
+    # nothing is read right, so the rate falls after the second epoch and the first one's weights stay the best
+    "plateau": {
+        "preset": "paper",
+        "changes": {"training": {"schedule": {"patience": 0}, "validate_every": 1, "batching": {"micro_batches": 1}}},
+    },
+    # networks that are not CoMER's
+    **{f"{recipe} medium": {"recipe": recipe} for recipe in ("bttr-original", "densewap", "densewap-td")},
+}
 FAST_AVERAGE = 0.3  # decay of averaged weights in the first steps: a preset's is reached after 1,000 steps or so
 
 
@@ -119,26 +132,6 @@ def first_steps(
     return values | {f"{name}: loss of the weights": loss}
 
 
-def fixed_statistics_steps(archive: Archive) -> Values:
-    """First steps of which the last two epochs have fixed batch-norm statistics."""
-    return first_steps(archive, "medium", "fixed statistics", {"training.fixed_statistics": 0.7})
-
-
-def seed_steps(archive: Archive) -> Values:
-    """First steps with the seed of the committed runs, recalibrated on fewer batches than there are."""
-    return first_steps(archive, "medium", "seed 7", {"training.recalibrate": 2}, seed=7)
-
-
-def network_steps(archive: Archive) -> Values:
-    """First steps of the networks that are not CoMER's."""
-    values: Values = {}
-    for recipe in ("bttr-original", "densewap", "densewap-td"):
-        values |= first_steps(archive, "medium", f"{recipe} medium", recipe=recipe)
-    return values
-
-
-def plateau_steps(archive: Archive) -> Values:
-    """First steps that read nothing right, so that the rate falls after the second epoch and the first one's weights
-    stay the best."""
-    changes = {"training.schedule.patience": 0, "training.validate_every": 1, "training.batching.micro_batches": 1}
-    return first_steps(archive, "paper", "plateau", changes)
+def special_steps(archive: Archive, name: str) -> Values:
+    """First steps that are listed in SPECIAL."""
+    return first_steps(archive, **{"preset": "medium", "name": name, **SPECIAL[name]})

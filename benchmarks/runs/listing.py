@@ -1,8 +1,8 @@
 """Runs of either kind, recipes, and their listing. Imports no torch, so that it is fast."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.language_settings import RECIPES
@@ -15,20 +15,6 @@ AnyRun = RunFolder | LanguageRun
 KINDS = (RunFolder, LanguageRun)  # told apart by the file of their settings
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A run folder. `status`: damaged, untrained, training, trained, recognized or scored, or, of a language model,
-    tested; `words` gives details."""
-
-    folder: str
-    data: str
-    recipe: str
-    preset: str
-    seed: int | None
-    status: str
-    words: str
-
-
 def shipped(kind: str, key: str = "description") -> dict[str, str]:
     """What each recipe or preset says of itself, by name."""
     return {name: str(read_yaml(SHIPPED / kind / f"{name}.yaml").get(key, "")) for name in names(kind)}
@@ -39,17 +25,19 @@ def run_in(folder: Path) -> AnyRun:
     return next((kind for kind in KINDS if (folder / kind.FILE).exists()), RunFolder)(folder)
 
 
-def runs(results: Path, kind: type[AnyRun] = RunFolder) -> list[Listed]:
-    """Reproduced runs, then runs made here on CROHME or another text of the papers, then runs on other data."""
+def runs(results: Path, kind: type[AnyRun] = RunFolder) -> list[dict[str, Any]]:
+    """Reproduced runs, then runs made here on CROHME or another text of the papers, then runs on other data: `folder`,
+    `data`, `recipe`, `preset`, `seed`, `status` (damaged, untrained, training, trained, recognized, scored; of a
+    language model, tested) and `words`, its details."""
     listed = []
     for run in kind.under(results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))):
-        identity = "", run.path.parent.name, "", None
+        found: dict[str, Any] = {"data": "", "recipe": run.path.parent.name, "preset": "", "seed": None}
         try:
-            identity = run.data, run.recipe, run.preset, run.seed
+            found = {"data": run.data, "recipe": run.recipe, "preset": run.preset, "seed": run.seed}
             status, words = run.status
         except UserError as error:
             status, words = "damaged", str(error)
-        listed.append(Listed(str(run.path), *identity, status, words))
+        listed.append({"folder": str(run.path), **found, "status": status, "words": words})
     return listed
 
 
@@ -64,5 +52,5 @@ def lines(results: Path) -> Iterator[str]:
     listed = [run for kind in KINDS for run in runs(results, kind)]
     yield f"runs under {results}" if listed else f"no runs under {results}"
     for run in listed:
-        data = "" if run.data in ("crohme", "ptb") else f"  [{run.data.upper() or 'unknown data'}]"
-        yield f"  {run.folder}: {run.status} {run.words}".rstrip() + data
+        data = "" if run["data"] in ("crohme", "ptb") else f"  [{run['data'].upper() or 'unknown data'}]"
+        yield f"  {run['folder']}: {run['status']} {run['words']}".rstrip() + data

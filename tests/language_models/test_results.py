@@ -113,7 +113,7 @@ def test_a_run_is_removed_with_its_entry_and_another_training_of_the_same_settin
 def test_ls_shows_how_far_a_run_is(tmp_path):
     def shown() -> str:
         (run,) = listing.runs(tmp_path, LanguageRun)
-        return f"{run.status} {run.words}"
+        return f"{run['status']} {run['words']}"
 
     run = put_run(tmp_path / "runs", "lm-char-small", 92.5, [9.0, 8.0])
     assert f"  {run.path}: tested perplexity 92.50" in listing.lines(tmp_path)

@@ -25,5 +25,5 @@ def test_a_removal_that_is_killed_leaves_no_run_behind(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(shutil, "rmtree", killed)
         tracking.remove(first)
-    assert [run.folder for run in listing.runs(tmp_path)] == [str(second)]
+    assert [run["folder"] for run in listing.runs(tmp_path)] == [str(second)]
     assert tracking.remove(second) and not [*second.parent.iterdir()]  # with what the first had left
