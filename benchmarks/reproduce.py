@@ -24,7 +24,7 @@ from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
 from hmerbench.benchmarks.language_settings import LanguageSettings, tied
 from hmerbench.benchmarks.printing import console, show
-from hmerbench.benchmarks.report.presets import show_plan
+from hmerbench.benchmarks.report.presets import advice, show_plan
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.listing import AnyRun
@@ -65,7 +65,7 @@ def reproduce(
     announce(archive)
     remember(archive, results)
     show_plan(runs, splits)
-    if words := _advice(archive, runs):
+    if words := advice(runs[0].preset, runs[0].data):
         console.print(words)
     errors = _complete(runs, splits, Place(archive.path, space, archive), options.placing)
     if scored := [run for run in runs if run.sets("scores/*.json")]:
@@ -265,12 +265,6 @@ def _raise_first(errors: Sequence[Exception]) -> None:
         raise errors[0] if wrong else UserError(f"a run failed: {errors[0]}")
 
 
-def _advice(archive: Archive, runs: Sequence[RunFolder]) -> str:
-    from hmerbench.benchmarks.report.presets import advice
-
-    return advice(runs[0].preset) if archive.name == "crohme" else ""
-
-
 def _show_perplexities(runs: Sequence[LanguageRun]) -> None:
     """Print what this job made, and where it is."""
     from hmerbench.benchmarks.tracking.track import track
@@ -305,7 +299,7 @@ def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, sec
     console.print(f"MLflow   {store(runs[0].path)} (make mlflow-ui RESULTS={quote(str(space))})")
     console.print(f"page     {report_command(archive, results)}")
     console.print(f"seconds  {seconds:.0f}")
-    if words := _advice(archive, runs):
+    if words := advice(runs[0].preset, runs[0].data):
         console.print(words)
     splits = sorted({split for run in runs for split in run.scores})
     rates = [

@@ -132,9 +132,9 @@ def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
     return rungs
 
 
-def advice(preset: str) -> str:
-    """What to know before and after a job of the rung that reads next to nothing: the next one; empty for others."""
-    if preset != PRESETS[0] or (above := ladder()[1])[READS] == "–":
+def advice(preset: str, data: str = "crohme") -> str:
+    """What to know before and after a job on CROHME at the rung that reads next to nothing: the next one; else ""."""
+    if data != "crohme" or preset != PRESETS[0] or (above := ladder()[1])[READS] == "–":
         return ""
     return (
         f"{preset} shows that every stage works and reads next to nothing of CROHME; "

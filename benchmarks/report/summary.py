@@ -44,7 +44,8 @@ def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
         results / "CLAIMS.md": claims_of_papers(results),
     }
     if readme is not None:
-        texts[readme] = _between(readme, {"ladder": ladder_table(results), "Table 1": summary.short()})
+        rungs = [rung | {"preset": f"`{rung['preset']}`"} for rung in ladder(results / "reproduced")]
+        texts[readme] = _between(readme, {"ladder": f"{markdown(rungs)}\n", "Table 1": summary.short()})
     if (page := results / "speed/README.md").exists():
         texts[page] = _between(page, speed_tables(results / "speed"))
     return write_texts(texts)
@@ -63,11 +64,6 @@ def _between(page: Path, parts: Mapping[str, str]) -> str:
             )
         text = f"{before}{begin}{part}{README_END}{after}"
     return text
-
-
-def ladder_table(results: Path) -> str:
-    """The ladder of presets in Markdown."""
-    return markdown([rung | {"preset": f"`{rung['preset']}`"} for rung in ladder(results / "reproduced")]) + "\n"
 
 
 class Summary:

@@ -129,16 +129,8 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
     best, settings = study.best_trial, problem.values(study.best_trial.params)
     columns = ("setting", "default", f"best (trial {best.number})")
     lines = [(name, str(problem.defaults[name]), str(value)) for name, value in settings.items()]
-    gains, apart = [], False
-
-    def compare(label: str, config: Config, default: float, best: float, where: str) -> None:
-        nonlocal apart
-        n = heldout_size(config, archive, checks=config is not problem.base)
-        lines.append((label, _rate(default, n), _rate(best, n)))
-        gains.append(f"{best - default:+.2f} points {where}")
-        apart = printed_interval(best, n)[0] > printed_interval(default, n)[1]  # the check, if there is one, decides
-
-    compare(LABEL, problem.base, default_trial(study).value or 0.0, best.value or 0.0, "where the best was picked")
+    values = default_trial(study).value or 0.0, best.value or 0.0
+    pairs = [(LABEL, problem.base, *values, "where the best was picked")]
     if checked:
         other = problem.base.changed({"seed": problem.base.seed + 1})
         trials = [(problem.values(trial.params), trial.value or 0.0) for trial in checked.get_trials(states=COMPLETE)]
@@ -147,7 +139,13 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
         )
         if default_rates and best_rates:
             where = "on another held-out part, from another initialization"
-            compare(f"the same, seed {other.seed}", other, default_rates[-1], best_rates[-1], where)
+            pairs.append((f"the same, seed {other.seed}", other, default_rates[-1], best_rates[-1], where))
+    gains, apart = [], False
+    for label, config, of_default, of_best, where in pairs:
+        n = heldout_size(config, archive, checks=config is not problem.base)
+        lines.append((label, _rate(of_default, n), _rate(of_best, n)))
+        gains.append(f"{of_best - of_default:+.2f} points {where}")
+        apart = printed_interval(of_best, n)[0] > printed_interval(of_default, n)[1]  # the check, if any, decides
     show(f"study {study.study_name}", [dict(zip(columns, line, strict=True)) for line in lines])
     states = Counter(trial.state for trial in study.trials)
     complete, pruned, failed = states[TrialState.COMPLETE], states[TrialState.PRUNED], states[TrialState.FAIL]
