@@ -16,23 +16,34 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from hmerbench.benchmarks import score as scoring
 from hmerbench.benchmarks.config import Config, RunSettings
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
+from hmerbench.benchmarks.language_models import training as language_training
+from hmerbench.benchmarks.language_models.corpus import Corpus, caption_corpus, read_corpus
 from hmerbench.benchmarks.language_settings import LanguageSettings, tied
 from hmerbench.benchmarks.printing import console, show
+from hmerbench.benchmarks.recognition import predict as recognition
+from hmerbench.benchmarks.report import tables
+from hmerbench.benchmarks.report.compare import what_a_difference_means
 from hmerbench.benchmarks.report.presets import advice, show_plan
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.listing import AnyRun
 from hmerbench.benchmarks.runs.workspace import announce, remember, report_command, workspace
+from hmerbench.benchmarks.tracking import live
+from hmerbench.benchmarks.tracking import track as tracking
+from hmerbench.benchmarks.tracking.tracking_store import store
+from hmerbench.benchmarks.training import trainer
+from hmerbench.benchmarks.training.checkpoint import adopt_training
+from hmerbench.evaluation.scoring.metrics import interval_text
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.engine import Engine
-    from hmerbench.benchmarks.language_models.corpus import Corpus
 
 MIRROR_SECONDS = 30  # at most between two updates of parallel runs in MLflow
 ATTEMPTS = 4  # to complete a run whose process or node dies
@@ -128,46 +139,36 @@ def _begin(runs: Sequence[AnyRun], options: Options) -> None:
 
 
 def _train(run: RunFolder, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
-    from hmerbench.benchmarks.training.trainer import train
-
-    train(run, place.archive(), lambda _: after_each())
+    trainer.train(run, place.archive(), lambda _: after_each())
 
 
-def _predict(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
-    from hmerbench.benchmarks.recognition.predict import predict
-
-    predict(run, place.archive(), splits)
+def _recognize(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
+    recognition.predict(run, place.archive(), splits)
 
 
 def _score(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
-    from hmerbench.benchmarks.score import score
-
-    for result in score(run, place.archive(), splits).values():
+    for result in scoring.score(run, place.archive(), splits).values():
         console.print(f"{run.title}: {result}")
 
 
 def _train_language_model(run: LanguageRun, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
-    from hmerbench.benchmarks.language_models.training import train
-
     text = run.settings.text
-    train(run, _corpus(place, text.name == "captions", text.line_ends), lambda _: after_each())
+    language_training.train(run, _corpus(place, text.name == "captions", text.line_ends), lambda _: after_each())
 
 
-def _corpus(place: Place, captions: bool, line_ends: bool) -> "Corpus":
-    from hmerbench.benchmarks.language_models.corpus import caption_corpus, read_corpus
-
+def _corpus(place: Place, captions: bool, line_ends: bool) -> Corpus:
     return caption_corpus(place.archive()) if captions else read_corpus(place.data(), line_ends)
 
 
 # of each kind of run: whether a stage is done for a test set -> how to do it for those for which it is not
 STAGES: Mapping[type, Mapping[Callable[[Any, str], bool], Callable[..., None]]] = {
-    RunFolder: {(lambda run, _: run.trained): _train, RunFolder.recognized: _predict, RunFolder.scored: _score},
+    RunFolder: {(lambda run, _: run.trained): _train, RunFolder.recognized: _recognize, RunFolder.scored: _score},
     LanguageRun: {LanguageRun.scored: _train_language_model},
 }
 
 
 def _done(run: AnyRun, splits: Sequence[str]) -> bool:
-    return all(done(run, split) for done in STAGES[type(run)] for split in splits)
+    return run.trained and all(done(run, split) for done in STAGES[type(run)] for split in splits)
 
 
 def _on_node(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
@@ -182,12 +183,10 @@ def _on_node(place: Place, kind: Any, settings: RunSettings, splits: Sequence[st
 
 def _here(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
     """Do a run in this process, mirrored by another while it trains."""
-    from hmerbench.benchmarks.tracking.live import live
-
     run = kind(place.pull(f"runs/{settings.run_name}"), settings)
     if not run.trained:
         console.rule(f"{run.title}: training", align="left")
-    with nullcontext() if run.trained else live(run.path):
+    with nullcontext() if run.trained else live.live(run.path):
         _on_node(place, kind, settings, splits)
 
 
@@ -208,9 +207,6 @@ def _complete(runs: Sequence[AnyRun], splits: Sequence[str], place: Place, placi
 def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here", at_once: int) -> list[Exception]:
     """Do at most `at_once` runs at a time. A run whose process or node dies is restarted from the files it left.
     Returns the errors of those that failed."""
-    from hmerbench.benchmarks.tracking.track import track
-    from hmerbench.benchmarks.training.checkpoint import adopt_training
-
     elsewhere = not isinstance(engine, Here)
     for run in runs if elsewhere else ():  # here, as a node sees its own run alone
         if isinstance(run, RunFolder) and not run.trained:
@@ -228,7 +224,7 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
             for name, run in running.items() if elsewhere else ():
                 epochs[name] = _show_epoch(run, epochs[name])
                 if epochs[name] and name not in ended:
-                    track(run.path, running=True)
+                    tracking.track(run.path, running=True)
             for name, error in ended.items():
                 run = running.pop(name)
                 attempts[name] += 1
@@ -237,14 +233,14 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
                     waiting[name] = run
                     continue
                 if not error or (elsewhere and run.history):
-                    track(run.path)
+                    tracking.track(run.path)
                 console.print(f"{run.title}: {error or 'done'}")
                 errors += [error] if error else []
     finally:
         engine.stop()
         for run in running.values() if elsewhere else ():
             if run.history:
-                track(run.path)
+                tracking.track(run.path)
     return errors
 
 
@@ -267,11 +263,9 @@ def _raise_first(errors: Sequence[Exception]) -> None:
 
 def _show_perplexities(runs: Sequence[LanguageRun]) -> None:
     """Print what this job made, and where it is."""
-    from hmerbench.benchmarks.tracking.track import track
-
     rows = []
     for run in runs:
-        track(run.path)
+        tracking.track(run.path)
         scores, row = run.scores, {"recipe": run.recipe, "seed": run.seed}
         row |= {"test perplexity": scores["test_perplexity"], "words": scores["test_words"]}
         rows.append(row | {"validation": scores["valid_perplexity"], "minutes": run.seconds[-1] / 60, "run": run.path})
@@ -280,18 +274,12 @@ def _show_perplexities(runs: Sequence[LanguageRun]) -> None:
 
 def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
     """Write and print the tables, then the paths of all results and, last, what this job made."""
-    from hmerbench.benchmarks.report import tables
-    from hmerbench.benchmarks.report.compare import what_a_difference_means
-    from hmerbench.benchmarks.tracking.track import track
-    from hmerbench.benchmarks.tracking.tracking_store import store
-    from hmerbench.evaluation.scoring.metrics import interval_text
-
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)
     folder = results / "local" if crohme else space
     tables.write_tables(built, folder, crohme=crohme)
     for run in runs:
-        track(run.path, tables=folder)
+        tracking.track(run.path, tables=folder)
     tables.show(built, crohme=crohme)
     announce(archive)
     console.print(f"tables   {folder}/table*.csv, .md, .tex")
@@ -302,11 +290,9 @@ def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, sec
     if words := advice(runs[0].preset, runs[0].data):
         console.print(words)
     splits = sorted({split for run in runs for split in run.scores})
-    rates = [
-        {split: f"{score.exprate:.2f} ({interval_text(score.exact, score.n)})" for split, score in run.scores.items()}
-        for run in runs
-    ]
-    rows = [{"row": run.recipe, "seed": run.seed} for run in runs]
-    rows = [row | {split: rate.get(split) for split in splits} for row, rate in zip(rows, rates, strict=True)]
+    rows = []
+    for run in runs:
+        rates = {split: f"{it.exprate:.2f} ({interval_text(it.exact, it.n)})" for split, it in run.scores.items()}
+        rows.append({"row": run.recipe, "seed": run.seed} | {split: rates.get(split) for split in splits})
     show("this job: ExpRate in percent", rows)
     console.print(what_a_difference_means(runs, space / "runs"))
