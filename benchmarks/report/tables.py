@@ -141,35 +141,38 @@ def _paper_tables(runs: list[Record], results: Path) -> Tables:
 
 def rows_of_runs(source: str, *roots: Path) -> list[Record]:
     """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed."""
-    latest: dict[tuple, tuple[float, RunFolder, Score]] = {}
+    latest: dict[tuple, tuple[float, RunFolder, Record]] = {}
     for run in RunFolder.under(*roots):
         made_by = "external" if source == "reproduced" and run.external else source
         for split, score in run.scores.items():
+            row = {"dataset": _dataset(run, split, score.n), "split": split, "n": score.n, "recipe": run.recipe}
+            row["source"] = made_by
             settings = presets.settings_digest(run)  # two recipes may share a name
-            key = _dataset(run, split, score.n), split, score.n, run.recipe, made_by, run.preset, run.seed, settings
+            key = *row.values(), run.preset, run.seed, settings
             scored_at = (run.path / f"scores/{split}.json").stat().st_mtime
             if key not in latest or scored_at >= latest[key][0]:
-                latest[key] = scored_at, run, score
-    labels = presets.preset_labels([run for _, run, _ in latest.values()])
-    seeds: dict[tuple, list[tuple[RunFolder, Score]]] = {}
-    for (dataset, split, n, recipe, made_by, *_), (_, run, score) in latest.items():
-        added, preset = presets.added_data(run.settings.data), labels[run] + _other_scorer(score)
-        seeds.setdefault((dataset, split, n, recipe, made_by, preset, added), []).append((run, score))
-    table = []
-    names = ("dataset", "split", "n", "recipe", "source", "preset", "added")
-    for key, runs in seeds.items():
-        row: Record = dict(zip(names, key, strict=True)) | {"seeds": len(runs)}
-        scores = [score for _, score in runs]
-        with suppress(UserError):  # without readable verdicts, the interval is over images, from the counts
-            found = sampled_rate([run for run, _ in runs], row["split"])
-            row |= dict(zip(INTERVAL, (found.low, found.high, found.over), strict=True))
-        row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
-        for column, count in COUNTS.items():
-            counted = [getattr(score, count) for score in scores]
-            row[column] = None if None in counted else 100 * sum(counted) / (row["n"] * len(scores))
-        row |= {name: mean_count([getattr(score, name) for score in scores]) for name in RIGHT}
-        table.append(row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in latex.FLAGS})
-    return table
+                latest[key] = scored_at, run, row
+    labels, seeds = presets.preset_labels([run for _, run, _ in latest.values()]), dict[tuple, list[RunFolder]]()
+    for _, run, row in latest.values():
+        row["preset"] = labels[run] + _other_scorer(run.scores[row["split"]])
+        row["added"] = presets.added_data(run.settings.data)
+        seeds.setdefault(tuple(row.items()), []).append(run)
+    return [_mean_row(dict(row), runs) for row, runs in seeds.items()]
+
+
+def _mean_row(row: Record, runs: Sequence[RunFolder]) -> Record:
+    """The row with what its seeds have in the mean, on its test set."""
+    scores = [run.scores[row["split"]] for run in runs]
+    with suppress(UserError):  # without readable verdicts, the interval is over images, from the counts
+        found = sampled_rate(runs, row["split"])
+        row |= dict(zip(INTERVAL, (found.low, found.high, found.over), strict=True))
+    row["seeds"] = len(runs)
+    row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
+    for column, count in COUNTS.items():
+        counted = [getattr(score, count) for score in scores]
+        row[column] = None if None in counted else 100 * sum(counted) / (row["n"] * len(scores))
+    row |= {name: mean_count([getattr(score, name) for score in scores]) for name in RIGHT}
+    return row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in latex.FLAGS}
 
 
 def ceilings(results: Path) -> dict[str, dict[str, int]]:

@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLoca
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.documents import read_frame
 from hmerbench.benchmarks.report.figures.results import GRAY, WIDTH, handle, label_rows, looks_of
+from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoreboard.card import YEARS, read_cards
 from hmerbench.evaluation.symlg import PAPER
@@ -56,21 +57,20 @@ def growth(path: Path) -> Figure:
 
 
 SHOWN = ("large", "medium")  # presets, a panel each
-ROWS = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
 _DEPTH = re.compile(r"depth (\d)( and more)? \((.*)\)")
 
 
 def by_depth(table: Path) -> Figure:
     """ExpRate on CROHME's test images by depth of nesting, from results/nested.csv: a panel for each preset, a line for
     each row of the ablation."""
-    rows = [row for row in read_table(table) if row.get("recipe") in ROWS and row.get("preset") in SHOWN]
+    rows = [row for row in read_table(table) if row.get("recipe") in ORDER and row.get("preset") in SHOWN]
     depths = [name for name in rows[0] if name.startswith("depth ")] if rows else []
     if not depths:
         raise UserError(f"{table}: has no rows of {' and '.join(SHOWN)}; `hmerbench nested` makes it again")
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
-    axes, looks = figure.subplots(1, len(SHOWN), sharey=True), looks_of(list(ROWS))
+    axes, looks = figure.subplots(1, len(SHOWN), sharey=True), looks_of(ORDER)
     for axis, preset in zip(axes, SHOWN, strict=True):
-        for row in sorted((row for row in rows if row["preset"] == preset), key=lambda row: ROWS.index(row["recipe"])):
+        for row in sorted((row for row in rows if row["preset"] == preset), key=lambda row: ORDER.index(row["recipe"])):
             color, marker, line = looks[row["recipe"]]
             rates = [float(row[name].partition(" ")[0]) for name in depths]
             axis.plot(range(len(depths)), rates, color=color, marker=marker, linestyle=line, label=row["recipe"])
