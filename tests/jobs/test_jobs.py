@@ -1,4 +1,5 @@
-"""Engines: what they report of a job that ends, fails, is killed, or loses its node."""
+"""Engines: what they report of a job that ends, fails, is killed, or loses its node; and NVIDIA's service for processes
+that share a GPU: started and ended where it works, left out where it does not."""
 
 import json
 import os
@@ -20,7 +21,7 @@ from hmerbench.benchmarks.files import zipped
 from hmerbench.benchmarks.jobs import ray_cluster
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
-from hmerbench.benchmarks.jobs.processes import Processes
+from hmerbench.benchmarks.jobs.processes import CONTROL, LOG, PIPE, MultiProcessService, Processes
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.tuning.space import pose
@@ -29,6 +30,8 @@ from tests.helpers.made_up_jobs import crashes, ends, fails, loses_its_gpu, wait
 from tests.helpers.paths import ROOT
 from tests.helpers.reproducing import reproduce
 from tests.helpers.tiny import tiny_config
+
+PROBE = "hmerbench.benchmarks.jobs.processes.PROBE"
 
 
 def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None:
@@ -208,3 +211,43 @@ def test_tuning_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch
     rows = (folder / "trials.csv").read_text().splitlines()
     assert len(rows) == 3 and all(",complete," in row for row in rows[1:])
     assert len(list(folder.glob("tiny-seed7-*/history.jsonl"))) == 2 and (folder / "best.yaml").exists()
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch) -> Path:
+    """A program in the service's place that writes down how it is called; `said` has its words."""
+    program = tmp_path / CONTROL
+    program.write_text(f'#!/bin/sh\necho "$* $(cat -)" >> {tmp_path}/said\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv(PIPE, raising=False)
+    monkeypatch.delenv(LOG, raising=False)
+    return tmp_path / "said"
+
+
+def test_it_is_started_for_the_processes_to_come_and_ended(control: Path, monkeypatch) -> None:
+    monkeypatch.setattr(PROBE, "import os; assert os.path.isdir(os.environ['CUDA_MPS_PIPE_DIRECTORY'])")
+    service = MultiProcessService()
+    assert (folder := os.environ[PIPE]) == os.environ[LOG] and Path(folder).is_dir()
+    service.stop()
+    assert control.read_text().split() == ["-d", "quit"] and PIPE not in os.environ and not Path(folder).exists()
+
+
+def test_one_that_no_process_can_use_is_ended_at_once(control: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(PROBE, "raise SystemExit(1)")
+    MultiProcessService()
+    assert "quit" in control.read_text() and PIPE not in os.environ
+    assert "runs take turns on the GPU" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_users_own_is_left_alone(control: Path, monkeypatch) -> None:
+    monkeypatch.setenv(PIPE, "/somewhere")
+    MultiProcessService().stop()
+    assert not control.exists() and os.environ[PIPE] == "/somewhere"
+
+
+def test_without_it_runs_take_turns(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv(PIPE, raising=False)
+    MultiProcessService().stop()
+    assert f"without {CONTROL}, runs take turns on the GPU" in " ".join(capsys.readouterr().err.split())
