@@ -78,9 +78,8 @@ def _evaluate(wanted: Mapping[str, tuple[RunFolder, str]], archive: Archive, eva
     with suppress(OSError, ValueError, LookupError, TypeError):  # no evaluation was stopped, or it cannot be resumed
         stopped = read_plain(evaluated / "unfinished.json")
         rows = stopped["rows"] if stopped["environment"] == here else {}
-    done = len(rows.keys() & wanted.keys())
-    runs, splits = ({key.rsplit("/", 1)[part]: None for key in wanted} for part in (0, 1))
-    already = f"; {done} already done" if done else ""
+    runs, splits = {run.path for run, _ in wanted.values()}, dict.fromkeys(split for _, split in wanted.values())
+    already = f"; {done} already done" if (done := len(rows.keys() & wanted.keys())) else ""
     console.print(f"plan: {counted(len(runs), 'run')}, test sets {', '.join(splits)}{already}")
     for key, (run, split) in wanted.items():
         if key not in rows:
