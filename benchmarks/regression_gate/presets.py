@@ -87,6 +87,7 @@ def _schedule(preset: str, config: Config) -> Values:
     }
 
 
+OTHER_NETWORKS = ("bttr-original medium", "densewap medium", "densewap-td medium")  # than CoMER's
 SPECIAL: dict[str, dict[str, Any]] = {  # name -> in what first steps differ from those of `medium`
     # the last two epochs have fixed batch-norm statistics
     "fixed statistics": {"changes": {"training.fixed_statistics": 0.7}},
@@ -97,8 +98,7 @@ SPECIAL: dict[str, dict[str, Any]] = {  # name -> in what first steps differ fro
         "preset": "paper",
         "changes": {"training": {"schedule": {"patience": 0}, "validate_every": 1, "batching": {"micro_batches": 1}}},
     },
-    # networks that are not CoMER's
-    **{f"{recipe} medium": {"recipe": recipe} for recipe in ("bttr-original", "densewap", "densewap-td")},
+    **{name: {"recipe": name.removesuffix(" medium")} for name in OTHER_NETWORKS},
 }
 FAST_AVERAGE = 0.3  # decay of averaged weights in the first steps: a preset's is reached after 1,000 steps or so
 
@@ -132,6 +132,9 @@ def first_steps(
     return values | {f"{name}: loss of the weights": loss}
 
 
-def special_steps(archive: Archive, name: str) -> Values:
-    """First steps that are listed in SPECIAL."""
-    return first_steps(archive, **{"preset": "medium", "name": name, **SPECIAL[name]})
+def special_steps(archive: Archive, *names: str) -> Values:
+    """First steps of these `names` in SPECIAL."""
+    values: Values = {}
+    for name in names:
+        values |= first_steps(archive, **{"preset": "medium", "name": name, **SPECIAL[name]})
+    return values

@@ -36,7 +36,7 @@ class Job:
             "limits": lambda: batches.limit_values(typeset),
             "muon steps": lambda: presets.first_steps(written, "medium"),
             "seed steps": lambda: presets.special_steps(written, "seed 7"),
-            "network steps": lambda: presets.network_steps(written),
+            "network steps": lambda: presets.special_steps(written, *presets.OTHER_NETWORKS),
             "fixed steps": lambda: presets.special_steps(typeset, "fixed statistics"),
             "sgd steps": lambda: presets.first_steps(typeset, "paper"),
             "plateau steps": lambda: presets.special_steps(typeset, "plateau"),
