@@ -1,13 +1,15 @@
-"""Options and results of every search."""
+"""Options and results of every search. Loads no torch."""
 
-import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from hmerbench.models.settings import MAX_STEPS
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as checked
+
+from hmerbench.models.settings import MAX_STEPS, STRICT
 
 
-@dataclass(frozen=True)
+@checked(frozen=True, config=STRICT)
 class SearchOptions:
     """Options of a search; the defaults are the authors'. Raises ValueError for impossible ones.
 
@@ -15,24 +17,12 @@ class SearchOptions:
     with them it is compared with theirs (tests/models/inference/test_joint_search.py).
     """
 
-    beam_size: int = 10
-    max_len: int = 200  # tokens of a hypothesis, including the start token
-    alpha: float = 1.0  # scores are divided by length ** alpha
+    beam_size: PositiveInt = 10
+    max_len: Annotated[int, Field(gt=1, le=MAX_STEPS)] = 200  # tokens of a hypothesis, including the start token
+    alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # scores are divided by length ** alpha
     early_stopping: bool = False  # end a direction once beam_size hypotheses are complete
-    temperature: float = 1.0  # divides the logits
+    temperature: Annotated[float, Field(gt=0)] = 1.0  # divides the logits
     direction: Literal["both", "l2r", "r2l"] = "both"
-
-    def __post_init__(self) -> None:
-        if self.beam_size < 1:
-            raise ValueError(f"beam_size must be at least 1, not {self.beam_size}")
-        if not 2 <= self.max_len <= MAX_STEPS:
-            raise ValueError(f"max_len must be between 2 and {MAX_STEPS}, not {self.max_len}")
-        if not 0 <= self.alpha < math.inf:
-            raise ValueError(f"alpha must be at least 0 and finite, not {self.alpha}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, not {self.temperature}")
-        if self.direction not in ("both", "l2r", "r2l"):
-            raise ValueError(f"direction must be both, l2r or r2l, not {self.direction!r}")
 
 
 @dataclass(frozen=True)
