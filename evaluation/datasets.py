@@ -7,7 +7,7 @@ its set's file. An archive that is none of these sets is somebody's own.
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -20,13 +20,16 @@ TRAIN = "train"
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", strip_whitespace=True)]
 MD5 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 SHA256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Described = TypeVar("Described", bound=BaseModel)
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """What a YAML file describes, or a part of that."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Split(_Strict):
+class Split(Strict):
     """The training set, or a test set."""
 
     n: int = Field(gt=0)  # expressions
@@ -36,14 +39,14 @@ class Split(_Strict):
     note: str = ""
 
 
-class Sizes(_Strict):
+class Sizes(Strict):
     """The largest image, in pixels, and the longest caption that a set's authors train on and read."""
 
     max_area: int = Field(gt=0)
     max_tokens: int = Field(gt=0)
 
 
-class Dataset(_Strict):
+class Dataset(Strict):
     """A published set."""
 
     name: str  # that of its file
@@ -94,15 +97,18 @@ class Dataset(_Strict):
 @cache
 def datasets() -> dict[str, Dataset]:
     """All published sets, by name. Raises InputError for a file that does not describe one."""
-    return {path.stem: _read(path) for path in sorted(FOLDER.glob("*.yaml"))}
+    read = {path: yaml_of(path.read_text(encoding="utf-8"), path) for path in sorted(FOLDER.glob("*.yaml"))}
+    return {path.stem: validated(Dataset, keys | {"name": path.stem}, path) for path, keys in read.items()}
 
 
-def _read(path: Path) -> Dataset:
+def validated(kind: type[Described], keys: object, path: Path) -> Described:
+    """What the keys of a file, or of one to be written, describe. Raises InputError with the first that is wrong."""
     try:
-        return Dataset.model_validate(yaml_of(path.read_text(encoding="utf-8"), path) | {"name": path.stem})
+        return kind.model_validate(keys)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'the set'}: {first['msg']}") from None
+        where = ".".join(map(str, first["loc"])) or f"the {kind.__name__.lower()}"
+        raise InputError(f"{path}: {where}: {first['msg']}") from None
 
 
 def crohme() -> Dataset:

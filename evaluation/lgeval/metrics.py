@@ -18,7 +18,6 @@ from hmerbench.evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, Labe
 from hmerbench.evaluation.symlg import EMPTY_GRAPH
 from hmerbench.evaluation.symlg.editions import PAPER, Edition
 
-Pairs = list[tuple[str, str]]
 Key = TypeVar("Key", str, tuple[str, str])  # of a node, or of an edge
 
 
@@ -123,7 +122,7 @@ def _differences(
     return total, sorted(rows)
 
 
-def _difference(predicted: Set[str], true: Set[str], inter: bool) -> tuple[int, Pairs]:
+def _difference(predicted: Set[str], true: Set[str], inter: bool) -> tuple[int, list[tuple[str, str]]]:
     """The cost of two label sets, and their confused labels."""
     if predicted == true or (inter and predicted & true):
         return 0, []

@@ -6,19 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import (
-    AfterValidator,
-    AnyHttpUrl,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, AnyHttpUrl, Field, StringConstraints, model_validator
 
 from hmerbench.evaluation import InputError, readable
-from hmerbench.evaluation.datasets import Line, crohme
+from hmerbench.evaluation.datasets import SHA256, Line, Strict, crohme, validated
 from hmerbench.evaluation.scoring.inputs import read_text
 from hmerbench.evaluation.strict import yaml_of
 
@@ -37,18 +28,14 @@ def _within(path: str) -> str:
     return path
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PredictionFile(_Strict):
+class PredictionFile(Strict):
     """One test set's predictions: a path under the folder of all systems, or under the repository."""
 
     path: Annotated[Line, AfterValidator(_within)]
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    sha256: SHA256
 
 
-class Reported(_Strict):
+class Reported(Strict):
     """A rate in percent for each test set, as somebody reports it, by which metric and where."""
 
     metric: Line
@@ -56,7 +43,7 @@ class Reported(_Strict):
     rates: dict[Year, Annotated[float, Field(ge=0, le=100)]]
 
 
-class Card(_Strict):
+class Card(Strict):
     """What is known of a system."""
 
     name: Line
@@ -72,8 +59,8 @@ class Card(_Strict):
     selection: Line = "not stated"  # how the epoch was selected
     convention: Line = "not stated"  # whether it writes \\limits
     tokenize: bool = False  # the predictions are raw LaTeX
-    files: dict[Year, PredictionFile] = {}
-    reported: list[Reported] = []
+    files: dict[Year, PredictionFile] = Field(default={})
+    reported: list[Reported] = Field(default=[])
     note: str = ""
 
     @model_validator(mode="after")
@@ -120,16 +107,7 @@ def read_card(path: Path) -> System:
     """The system of a card. Raises InputError with the first thing that is wrong in it."""
     if not SYSTEM.fullmatch(path.stem):
         raise InputError(f"{path}: give it another name; {SYSTEM_RULE}")
-    return System(path.stem, checked(yaml_of(read_text(path), path), path))
-
-
-def checked(keys: object, path: Path) -> Card:
-    """The card with these keys, in the file `path` or to be written there. Raises InputError."""
-    try:
-        return Card.model_validate(keys)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'the card'}: {first['msg']}") from None
+    return System(path.stem, validated(Card, yaml_of(read_text(path), path), path))
 
 
 def read_cards(folder: Path = CARDS) -> list[System]:

@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from hmerbench.evaluation import InputError, csv_text, printable
+from hmerbench.evaluation.datasets import validated
 from hmerbench.evaluation.lgeval import results_folder
 from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTED, TOGETHER, Board, make_board
-from hmerbench.evaluation.scoreboard.card import SYSTEM, SYSTEM_RULE, YEARS, System, checked, read_cards
+from hmerbench.evaluation.scoreboard.card import SYSTEM, SYSTEM_RULE, YEARS, Card, System, read_cards
 from hmerbench.evaluation.scoreboard.markdown import markdown
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.symlg.formula import formula_of, untokenized
@@ -103,7 +104,7 @@ def add(key: str, predictions: Sequence[str], said: Mapping[str, object], system
         place = Path(key) / f"{year}{path.suffix}"
         entries[year] = {"path": place.as_posix(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     card = {**said, "tokenize": raw, "files": entries}
-    checked(card, target)
+    validated(Card, card, target)
     for year, path in files.items():  # before the card, which without them would stand in the way of another try
         place = systems / entries[year]["path"]
         place.parent.mkdir(parents=True, exist_ok=True)

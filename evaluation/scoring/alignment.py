@@ -27,8 +27,6 @@ MAX_SYMBOLS, MAX_DEPTH = 500, 40  # of a tree; the largest of CROHME has 109 sym
 MAX_CELLS = 100_000  # pairs of symbols to compare for one expression
 MAX_PHRASES = 12  # relation errors told of one expression
 
-Kind = Literal["label", "missing", "extra", "relation"]
-
 
 class TooLarge(ValueError):
     """The expression is too large to draw or to align; the message is the reason."""
@@ -102,7 +100,7 @@ def tree(graph: Graph) -> Tree:
 class Difference(NamedTuple):
     """`truth` and `prediction` are indices into the two trees; None where only the other tree has the symbol."""
 
-    kind: Kind
+    kind: Literal["label", "missing", "extra", "relation"]
     truth: int | None
     prediction: int | None
 
