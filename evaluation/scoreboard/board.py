@@ -23,7 +23,7 @@ from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoreboard.card import YEARS, System
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched, read_ground_truth, read_text
-from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, proportion_interval
+from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, rounded_interval
 from hmerbench.evaluation.scoring.run_scripts import in_process
 from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
 from hmerbench.evaluation.scoring.sampling import difference as sampled_difference
@@ -177,8 +177,7 @@ def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]
 def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], score: Score) -> Row:
     row: Row = {"system": system.key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
     row |= {name: counts[name] for name in COUNTS} | {"token_exact": score.token_exact}
-    low, high = proportion_interval(row["exact"], row["n"])
-    row |= {"low": round(100 * low, 2), "high": round(100 * high, 2)}
+    row["low"], row["high"] = rounded_interval(row["exact"], row["n"])
     if rules == PAPER:
         row |= {"neutral": score.neutral, "missing": score.missing, "unconverted": score.unconverted}
         row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))

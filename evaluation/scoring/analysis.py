@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
 from hmerbench.evaluation.lgeval.metrics import Comparison, compare
-from hmerbench.evaluation.scoring.metrics import BUCKETS, Expression, percent, proportion_interval
+from hmerbench.evaluation.scoring.metrics import BUCKETS, Expression, percent, rounded_interval
 from hmerbench.evaluation.symlg import EMPTY_GRAPH
 
 Table = list[dict[str, str | int | float | None]]
@@ -120,7 +120,7 @@ def structures(graph: Graph) -> set[str]:
 def _rates(key: str, name: str, group: list[Pair]) -> dict[str, str | int | float | None]:
     n, exact = len(group), sum(pair.expression.exact for pair in group)
     errors = [pair.expression.errors for pair in group]
-    low, high = (round(100 * end, 2) for end in proportion_interval(exact, n)) if n else (None, None)
+    low, high = rounded_interval(exact, n) if n else (None, None)
     return {
         key: name,
         "n": n,

@@ -145,6 +145,12 @@ def proportion_interval(count: float, n: float) -> tuple[float, float]:
     return middle - width if count else 0.0, middle + width if count < n else 1.0
 
 
+def rounded_interval(count: int, n: int) -> tuple[float, float]:
+    """The interval in percent, rounded to two places."""
+    low, high = proportion_interval(count, n)
+    return round(100 * low, 2), round(100 * high, 2)
+
+
 def interval_text(count: int, n: int) -> str:
     """The interval in percent, as printed: 50.3–56.5."""
     low, high = proportion_interval(count, n)

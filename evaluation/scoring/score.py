@@ -31,7 +31,7 @@ from hmerbench.evaluation.scoring.metrics import (
     counts_of,
     interval_text,
     percent,
-    proportion_interval,
+    rounded_interval,
 )
 from hmerbench.evaluation.scoring.run_scripts import (
     in_process,
@@ -252,14 +252,13 @@ def _around(wrong: dict[str, str], captions: dict[str, list[str]]) -> list[str]:
 def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = None) -> Score:
     """The score of these expressions."""
     counts = counts_of(rows)
-    low, high = proportion_interval(counts["exact"], len(rows))
     lengths = {row.id: row.length for row in rows if row.length is not None}
     rates = {metric.rate: percent(counts[metric.count], len(rows)) for metric in METRICS if metric.count in counts}
     fields: dict[str, Any] = counts | rates
     return Score(
         **fields,
         by_length=by_bucket(lengths, {row.id: row.exact for row in rows}) if lengths else None,
-        ci95=(round(100 * low, 2), round(100 * high, 2)),
+        ci95=rounded_interval(counts["exact"], len(rows)),
         signature=signature,
         missing=sum(row.status == "missing" for row in rows),
         unconverted=sum(row.status == "unconverted" for row in rows),
