@@ -20,6 +20,7 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training import trainer
 from hmerbench.benchmarks.training.trainer import train
+from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS
 from hmerbench.models.stepwise import stepwise
 from hmerbench.models.weights import load_weights
@@ -27,6 +28,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.tiny import SETTINGS, tiny_archive
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text().partition("## A network of your own\n")[2].partition("\n## ")[0]
+SIZE = {"growth_rate": 4, "num_layers": 1, "hidden": 16, "embedding": 16, "attention": 16}
 TINY = {key: SETTINGS[key] for key in ("training", "search", "select")}
 
 
@@ -62,6 +64,15 @@ def test_slips_in_its_file_are_named(recipe: Path, right: str, wrong: str, messa
         resolve(str(recipe), "paper", 7)
 
 
+def test_what_is_exported_of_it_may_stand_in_its_file(recipe: Path):
+    file, name = recipe.with_name("counting.py"), '    network: Literal["counting"]'
+    text = file.read_text().replace(name, f'    stepwise: ClassVar = "hmerbench.models.counting:Mine"\n{name}')
+    mine = "from hmerbench.models.stepwise import StepwiseDenseWAP\n\n\nclass Mine(StepwiseDenseWAP):\n    pass\n"
+    file.write_text(f"{text}\n{mine}")
+    network = build(resolve(str(recipe), "paper", 7).changed({"model": SIZE}).model)
+    assert type(stepwise(network.eval())).__name__ == "Mine"
+
+
 class Killed(BaseException):
     pass
 
@@ -70,8 +81,7 @@ def test_two_files_are_enough(recipe: Path, tmp_path: Path, monkeypatch: pytest.
     """To train, also after a kill in the middle of an epoch, to read and to show attention."""
     assert recipe.read_text().startswith("description: ")  # what `ls` shows of it
     archive = open_archive(tiny_archive(tmp_path / "archive"))
-    size = {"growth_rate": 4, "num_layers": 1, "hidden": 16, "embedding": 16, "attention": 16}
-    config = resolve(str(recipe), "paper", 7, archive).changed({"model": size, **TINY})
+    config = resolve(str(recipe), "paper", 7, archive).changed({"model": SIZE, **TINY})
     run, killed = RunFolder(tmp_path / "run", config), RunFolder(tmp_path / "killed", config)
     train(run, archive)
     assert len(run.history) == 3
