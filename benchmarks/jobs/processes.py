@@ -9,9 +9,9 @@ import tempfile
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, forkserver, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,12 @@ from hmerbench.benchmarks.execution import CORES
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runtime import configure_libraries, configure_output
+
+WORK = (
+    "hmerbench.benchmarks.training.trainer",
+    "hmerbench.benchmarks.recognition.predict",
+    "hmerbench.benchmarks.score",
+)
 
 
 class Processes:
@@ -41,11 +47,11 @@ class Processes:
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
         """Start job(place, *arguments) in a process of its own."""
-        context = get_context("spawn")  # neither threads nor CUDA survive a fork
+        context = _context(job, on_gpu=self.devices > 0)
         receiver, sender = context.Pipe(duplex=False)
         jobs_on = Counter(device for *_, device in self.running.values())
         device = min(range(self.devices), key=jobs_on.__getitem__) if self.devices > 1 else None
-        settings = sender, self._log(name), self.threads, self.cores, device
+        settings = sender, self._log(name), {**os.environ}, self.threads, self.cores, device
         process = context.Process(target=_process, args=(*settings, job, self.place, *arguments), name=name)
         process.start()
         sender.close()
@@ -79,9 +85,24 @@ class Processes:
             self.service.stop()
 
 
+def _context(job: Callable[..., None], on_gpu: bool) -> Any:
+    """How a job's process begins: a GPU does not survive a fork. Else it is forked off a process without threads that
+    has imported what jobs need, once for all of them: in a tenth of a second, not in three."""
+    if on_gpu or sys.platform != "linux":
+        return get_context("spawn")
+    context, path = get_context("forkserver"), os.environ.get("PYTHONPATH")
+    context.set_forkserver_preload([job.__module__, *WORK])
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # it imports from where this process does
+    forkserver.ensure_running()
+    os.environ.pop("PYTHONPATH")
+    os.environ |= {"PYTHONPATH": path} if path is not None else {}
+    return context
+
+
 def _process(
     pipe: connection.Connection,
     log: Path,
+    environment: Mapping[str, str],
     threads: int | None,
     cores: int,
     device: int | None,
@@ -93,6 +114,8 @@ def _process(
     parent = parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)  # a process that is forked has that of its server's start
     configure_libraries()
     configure_output()
     os.environ[CORES] = str(cores)
