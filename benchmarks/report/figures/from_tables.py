@@ -175,16 +175,12 @@ Draw = Callable[[Axes, str, np.ndarray, np.ndarray], None]
 
 def on_test_images(table: Path) -> dict[str, dict[str, Readings]]:
     """By network and way, the readings of CROHME's test images."""
-    rows = [row for row in read_table(table) if row["set"].isdecimal() and row["read"] == "1"]
+    rows = read_frame(table, str)
+    rows = rows[rows["set"].str.isdecimal() & (rows["read"] == "1")]
     return {
-        network: {
-            way: tuple(
-                np.array([float(row[key]) for row in rows if row["network"] == network]) for key in (way, "right")
-            )
-            for way in WAYS
-        }
-        for network in sorted({row["network"] for row in rows})
-    }  # pyright: ignore[reportReturnType]
+        str(network): {way: (part[way].to_numpy(float), part["right"].to_numpy(float)) for way in WAYS}
+        for network, part in rows.groupby("network")
+    }
 
 
 def reliability(table: Path) -> Figure:

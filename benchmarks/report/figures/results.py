@@ -168,17 +168,9 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
         for index, (metric, (center, low, high)) in enumerate(zip(RATES, rates, strict=False)):
             _, color, marker = RATES[metric]
             at = y + (index - 1) * 0.22
-            fill = color if seeds else "white"
             axis.plot([low, high], [at, at], color=color, linewidth=0.8, zorder=2)
-            axis.plot(
-                center,
-                at,
-                marker,
-                color=color,
-                markerfacecolor=fill,
-                zorder=3,
-                gid=f"{model}, {source}, {metric.count}",
-            )
+            looks = {"color": color, "markerfacecolor": color if seeds else "white", "zorder": 3}
+            axis.plot(center, at, marker, gid=f"{model}, {source}, {metric.count}", **looks)
             if len(seeds) > 1:
                 by_seed = [100 * getattr(run.scores[YEAR], metric.count) / n for run in seeds]
                 axis.plot(by_seed, [at] * len(seeds), "|k", ms=5, zorder=4)
