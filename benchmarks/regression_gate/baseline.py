@@ -213,23 +213,18 @@ def training_settings(archive: Archive) -> dict[str, Any]:
 def judge(baseline: Baseline, measured: Measured, parts: Iterable[str], with_crohme: bool) -> list[Item]:
     """One row per item of `parts`; items that need CROHME only if `with_crohme`."""
     rows = []
-    if "scores" in parts:
-        before = {item: value for item, value in baseline.scores.items() if with_crohme or not _needs_crohme(item)}
-        rows += [_item(item, before.get(item), measured.scores.get(item), 0) for item in {**before, **measured.scores}]
-    if "numerics" in parts:
-        items = {**baseline.numerics, **measured.numerics}
-        rows += [numeric_item(item, baseline.numerics.get(item), measured.numerics.get(item)) for item in items]
+    scores = {item: value for item, value in baseline.scores.items() if with_crohme or not _needs_crohme(item)}
+    pairs = {"scores": (scores, measured.scores), "numerics": (baseline.numerics, measured.numerics)}
+    for before, now in (pair for part, pair in pairs.items() if part in parts):
+        rows += [measured_item(item, before.get(item), now.get(item)) for item in before | now]
     for name, metrics in measured.training.items():
         rows += trained_items(baseline, name, metrics)
     return rows
 
 
-def numeric_item(item: str, before: float | str | None, now: float | str | None) -> Item:
-    """The row of a numeric, compared within the tolerance of its kind."""
-    return _item(item, before, now, next((value for kind, value in TOLERANCES.items() if kind in item), 0.0))
-
-
-def _item(item: str, before: float | str | None, now: float | str | None, tolerance: float) -> Item:
+def measured_item(item: str, before: float | str | None, now: float | str | None) -> Item:
+    """The row of a score or numeric, compared within the tolerance of its kind."""
+    tolerance = next((value for kind, value in TOLERANCES.items() if kind in item), 0.0)
     if before is None or now is None:
         verdict = "new" if before is None else "gone"
     elif isinstance(before, str) or isinstance(now, str):

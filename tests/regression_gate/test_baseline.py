@@ -37,7 +37,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 
 def differing(before: Values, now: Values) -> list[str]:
     assert before.keys() == now.keys()
-    rows = [regress.numeric_item(item, before[item], now[item]) for item in before]
+    rows = [regress.measured_item(item, before[item], now[item]) for item in before]
     return [row.item for row in rows if row.verdict != "ok"]
 
 

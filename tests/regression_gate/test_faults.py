@@ -53,7 +53,9 @@ class Job:
     def differing(self, part: str) -> list[str]:
         """The items of a part that differ now."""
         now = self.parts[part]()
-        return [item for item, value in self.right(part).items() if baseline.numeric_item(item, value, now[item]).fails]
+        return [
+            item for item, value in self.right(part).items() if baseline.measured_item(item, value, now[item]).fails
+        ]
 
 
 @pytest.fixture(scope="module")
