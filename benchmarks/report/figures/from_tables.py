@@ -178,7 +178,7 @@ def on_test_images(table: Path) -> dict[str, dict[str, Readings]]:
     rows = read_frame(table, str)
     rows = rows[rows["set"].str.isdecimal() & (rows["read"] == "1")]
     return {
-        str(network): {way: (part[way].to_numpy(float), part["right"].to_numpy(float)) for way in WAYS}
+        str(network): {way: (np.asarray(part[way], float), np.asarray(part["right"], float)) for way in WAYS}
         for network, part in rows.groupby("network")
     }
 
