@@ -658,7 +658,7 @@ def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):
 
 CORE = "torch numpy opencv-python-headless pyyaml safetensors rich typer pydantic defusedxml pillow"
 BARE = """
-import re, sys
+import re, shlex, sys
 from importlib import metadata
 from importlib.machinery import PathFinder
 
@@ -683,22 +683,20 @@ class Bare(PathFinder):
 
 sys.meta_path = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
 from hmerbench.benchmarks.cli.main import main
-sys.exit(main())
+for line in sys.argv.pop(1).splitlines():
+    sys.argv[1:] = shlex.split(line)
+    print("now", sys.argv[1], main())
 """
 
 
 def test_a_bare_machine_trains_recognizes_and_scores(archive, tmp_path):
     """With the packages that docs/running.md names, and their dependencies: every other import fails."""
-    tiny_config(archive, {"training": {"epochs": 1}})
-    run = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]
-    data = ["--crohme", str(archive), "--results", str(tmp_path)]
-    for name in ("train", "predict", "score"):
-        command = [sys.executable, "-c", BARE, CORE, name, *run, *data]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        if name == "train":
-            run = [done.stdout.partition("trained: ")[2].strip()]
-    assert "ExpRate|set:foreign2014|n:5" in done.stdout
-    refused = subprocess.run([sys.executable, "-c", BARE, CORE, "tables"], cwd=ROOT, capture_output=True, text=True)
-    assert refused.returncode and "pandas" in refused.stderr  # other imports do fail
+    run = workspace(open_archive(archive), tmp_path) / "runs"
+    run /= tiny_config(archive, {"training": {"epochs": 1}}, "bttr").run_name
+    data = f"--crohme {archive} --results {tmp_path}"
+    lines = f"train --recipe bttr --preset {archive}/tiny.yaml {data}\npredict {run} {data}\nscore {run} {data}\ntables"
+    done = subprocess.run([sys.executable, "-c", BARE, CORE, lines], cwd=ROOT, capture_output=True, text=True)
+    ended = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("now ")]
+    assert ended == [["train", "0"], ["predict", "0"], ["score", "0"], ["tables", "1"]], done.stderr
+    assert "ExpRate|set:foreign2014|n:5" in done.stdout and "pandas" in done.stderr  # other imports do fail
     assert f"pip install {CORE}`" in (ROOT / "docs/running.md").read_text()
