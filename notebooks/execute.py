@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
 
 HERE = Path(__file__).parent
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -15,6 +14,8 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 def executed(path: Path) -> nbformat.NotebookNode:
     """A notebook with new outputs, without progress, warnings, and when and by which version it was run."""
+    from nbclient import NotebookClient  # begins slowly
+
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(HERE)}}
     NotebookClient(notebook, timeout=600, record_timing=False, resources=where).execute()

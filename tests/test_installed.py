@@ -127,6 +127,7 @@ for source in ("", sys.argv[2]):
 """
 
 
+@pytest.mark.long
 def test_weights_are_fetched_once_and_verified(place: Path, tmp_path: Path) -> None:
     (tmp_path / RUN).mkdir(parents=True)
     for name in DIGESTS:

@@ -98,6 +98,7 @@ def test_stages_that_are_done_are_not_repeated(
     assert stages == ["train", "predict", "score"]
 
 
+@pytest.mark.long
 def test_parallel_runs_equal_sequential_runs(
     archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

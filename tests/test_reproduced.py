@@ -73,6 +73,7 @@ def remembered():
         yield
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
 def test_a_reference_run_is_scored_to_the_same_counts(run, opened, remembered):
     committed = RunFolder(run)

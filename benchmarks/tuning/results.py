@@ -9,7 +9,6 @@ import numpy as np
 import optuna
 import pandas as pd
 from matplotlib.figure import Figure
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
@@ -81,6 +80,8 @@ def default_trial(study: optuna.Study) -> FrozenTrial:
 def importances(study: optuna.Study) -> pd.DataFrame | None:
     """PED-ANOVA importance of each setting for the best quarter of the trials (columns setting, importance); None if
     there are too few trials."""
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # takes scikit-learn along
+
     values = [trial.value for trial in study.get_trials(states=COMPLETE)]
     if len(values) < 8 or len(set(values)) < 2:
         return None

@@ -3,13 +3,11 @@
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import cv2
-import mlcroissant
 import numpy as np
 import pytest
-from etils import epath
-from mlcroissant._src.operation_graph.operations import extract
 
 from hmerbench.benchmarks.data import croissant
 from hmerbench.benchmarks.data.archive import open_archive
@@ -94,13 +92,18 @@ def test_ids_tell_writers_where_nothing_else_does(archive: Path) -> None:
     assert report["between"]["train, test"]["shared_writers"] is None
 
 
-@pytest.fixture(autouse=True)
-def unpacked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """mlcroissant keeps what it unpacks under the archive's name, and reads that again of another archive."""
+@pytest.fixture
+def mlcroissant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """It keeps what it unpacks under the archive's name, and would read that again of another archive."""
+    import mlcroissant
+    from etils import epath
+    from mlcroissant._src.operation_graph.operations import extract
+
     monkeypatch.setattr(extract, "EXTRACT_PATH", epath.Path(tmp_path) / "extract")
+    return mlcroissant
 
 
-def test_croissant_is_valid_and_reads_captions(archive: Path, tmp_path: Path) -> None:
+def test_croissant_is_valid_and_reads_captions(archive: Path, tmp_path: Path, mlcroissant: Any) -> None:
     target = tmp_path / "mine.json"
     report = passport(open_archive(archive))
     assert croissant.write(report, archive, target) == f"{target}: valid Croissant"
@@ -122,7 +125,9 @@ FORMATS = {  # images of a split -> what is declared of them: patterns of names,
 
 
 @pytest.mark.parametrize("endings", FORMATS)
-def test_croissant_declares_the_files_that_there_are(endings: tuple[str, str], tmp_path: Path) -> None:
+def test_croissant_declares_the_files_that_there_are(
+    endings: tuple[str, str], tmp_path: Path, mlcroissant: Any
+) -> None:
     """In the formats that they have; symLG only where there is some. Other files lie in no set."""
     archive, target = tmp_path / "mine.zip", tmp_path / "mine.json"
     with zipfile.ZipFile(archive, "w") as file:

@@ -111,6 +111,7 @@ def give(page: Any, content: bytes, name: str = "a.png", kind: str = "image/png"
     page.locator("#file").set_input_files({"name": name, "mimeType": kind, "buffer": content})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strokes", [X + TWO, X + PLUS + ONE, [[(80, 150), (200, 150)], *ONE]])
 def test_a_drawing_is_read_as_on_the_command_line(page: Any, medium: Recognizer, strokes: list) -> None:
     draw(page, *strokes)

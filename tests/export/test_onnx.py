@@ -178,6 +178,7 @@ def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_
     assert done.stdout == " ".join(next(iter(expected(model, config, drawing())))) + "\n"
 
 
+@pytest.mark.long
 def test_smaller_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, config = known("bttr-original")
     traced = [*onnx_files.programs(stepwise(model))]  # once, which takes seconds

@@ -168,6 +168,7 @@ def cluster() -> Iterator:
     nodes.shutdown()
 
 
+@pytest.mark.long
 def test_runs_resume_when_a_node_dies(cluster, archive: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     nodes, (first, _) = cluster
     config = tiny_config(archive, {"training": {"epochs": 12, "validate_every": 12}})

@@ -196,6 +196,7 @@ def test_steps_are_recorded_anew_on_a_gpu(archive):
             learner.measure_statistics([])
 
 
+@pytest.mark.long
 def test_a_training_frees_its_memory_at_once(archive, tmp_path, recording):
     """Python's collector comes late or, as the next training freezes all objects, never."""
     recording(lambda work: (lambda: None, torch.zeros(())))

@@ -334,6 +334,7 @@ def test_two_processes_train_what_one_does(archive, tmp_path):
     assert two == 2 * one > 0  # core-minutes count both
 
 
+@pytest.mark.long
 def test_four_processes_resume_bit_for_bit(archive, tmp_path):
     """Sums over more than two processes are rounded by their order, which must not depend on when training began."""
     overrides, always, never = {"training": {"batching": {"micro_batches": 4}}}, 0, 1e9
