@@ -19,7 +19,7 @@ from matplotlib.text import Text
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import tables
-from hmerbench.benchmarks.report.figures import error_figure, from_tables
+from hmerbench.benchmarks.report.figures import from_tables
 from hmerbench.benchmarks.report.figures import results as plots
 from hmerbench.benchmarks.report.figures import write as figures
 from hmerbench.benchmarks.report.paper import reference
@@ -291,8 +291,8 @@ def test_a_run_with_the_weights_of_another_is_not_drawn(tmp_path: Path) -> None:
 def test_errors_match_the_tables(tmp_path: Path) -> None:
     put_run(tmp_path)
     (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert error_figure.confusions(run) == [("x → \\times", 10)]  # over two sets; aligned only
-    figure = error_figure.taxonomy(run)
+    assert plots.confusions(run) == [("x → \\times", 10)]  # over two sets; aligned only
+    figure = plots.taxonomy(run)
     assert bars(figure, "confusions") == [10]
     assert bars(figure, "missed") == pytest.approx([0, 0, 100 * 120 / (986 + 1199), 0, 0, 0])
     assert bars(figure, "invented") == [0] * 6

@@ -16,7 +16,7 @@ from PIL import Image
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.report.figures import error_figure, from_tables
+from hmerbench.benchmarks.report.figures import from_tables
 from hmerbench.benchmarks.report.figures import results as plots
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -78,7 +78,7 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield "exprate-minutes", plots.minutes(runs)
     for (recipe, preset), run in {(run.recipe, labels[run]): run for run in reversed(runs)}.items():  # the first seed
         if run.errors:
-            yield f"errors-{recipe}-{preset}-seed{run.seed}", error_figure.taxonomy(run)
+            yield f"errors-{recipe}-{preset}-seed{run.seed}", plots.taxonomy(run)
     yield "speed-growth", _of(from_tables.growth, "make bench measures it", results / "speed/growth.csv")
     yield "exprate-nesting", _of(from_tables.by_depth, "`hmerbench nested` makes it", results / "nested.csv")
     for name, plot in (("reliability", from_tables.reliability), ("risk-coverage", from_tables.risk_coverage)):

@@ -27,7 +27,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.report.documents import read_frame
-from hmerbench.benchmarks.report.figures.error_figure import taxonomy
+from hmerbench.benchmarks.report.figures.results import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
 from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, read_systems, source, title
 from hmerbench.benchmarks.report.page.playback import add_attention
