@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hmerbench.benchmarks.strict_files import merge, nested, to_yaml
 from hmerbench.benchmarks.validation import validate
-from hmerbench.benchmarks.yaml_files import merge, nested, to_yaml
 from hmerbench.evaluation.datasets import crohme, sizes_of
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import MAX_STEPS, AnySettings, of_its_network
@@ -68,7 +68,6 @@ class Data(Strict):
 
     @property
     def needs_ink(self) -> bool:
-        """Whether training uses the pen strokes of the training set."""
         return any(getattr(self, key) for key in NEED_INK)
 
 
@@ -247,13 +246,12 @@ class Search(Strict):
     """number of evenly spaced expressions to recognize per set; null: all (ours)"""
     # left out where they name nothing, so that runs from before these settings keep their digest
     language: Language = Field(default=Language(), exclude_if=lambda language: not language.weights)
-    """a language model that takes part in ranking hypotheses; recognition/rescoring.py says how"""
+    """a language model that takes part in ranking hypotheses; recognition/together.py says how"""
     together: Together = Field(default=Together(), exclude_if=lambda together: not together.runs)
     """other networks that read together with the run's own; recognition/together.py says how"""
 
     @property
     def options(self) -> SearchOptions:
-        """The options of the search itself."""
         return SearchOptions(self.beam_size, self.max_len, self.alpha, direction=self.direction)
 
     @property
@@ -292,7 +290,6 @@ class RunSettings(Strict):
         return digest_of_keys(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
-        """Contents of the file in the run folder."""
         return to_yaml(self.model_dump(mode="json"))
 
 

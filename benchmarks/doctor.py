@@ -18,12 +18,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hmerbench.benchmarks.printing import console
 
 GIB = 2**30
-PYTHON = (3, 11)
 TORCH = ((2, 11), (2, 13))  # oldest and newest tested release
 SHARED_MEMORY = Path("/dev/shm")
 MAPS = Path("/proc/self/maps")
@@ -45,7 +44,7 @@ class Check:
 
 def examine(crohme: Path | None, results: Path, ptb: Path | None = None) -> list[Check]:
     """Run all checks. Nothing is written except a temporary file."""
-    machine_checks = (python, machine, packages, torch_and_devices, opencv, openmp, text_encoding, shared_memory)
+    machine_checks = (machine, packages, torch_and_devices, opencv, openmp, text_encoding, shared_memory)
     data_checks = (partial(data, crohme, results), partial(text, ptb))
     job_checks = (partial(disk, results), *data_checks, scorer, partial(tracking, crohme, results))
     findings: list[Check] = []
@@ -74,19 +73,10 @@ def show(checks: list[Check], as_json: bool) -> None:
             console.print(f"{'':<23}→ {check.fix}")
 
 
-def python() -> Iterator[Check]:
-    """Python version."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] < PYTHON:
-        yield Check("python", "broken", f"{version} is older than 3.11", "make setup PYTHON=python3.11")
-    else:
-        yield Check("python", "ok", f"{version} at {sys.executable}")
-
-
 def machine() -> Iterator[Check]:
-    """Git revision, processor, load and memory."""
     from hmerbench.benchmarks.environment import cores, processor, revision
 
+    yield Check("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}")
     yield Check("revision", "info", revision() or "not a git checkout")
     threads = os.environ.get("OMP_NUM_THREADS", "unset")
     yield Check("processor", "info", f"{processor()}, {cores()} cores, OMP_NUM_THREADS {threads}")
@@ -107,13 +97,12 @@ def packages() -> Iterator[Check]:
     from packaging.requirements import Requirement
 
     required = [Requirement(text) for text in metadata.requires("hmerbench") or []]
-    required = [package for package in required if package.name != "hmerbench"]  # by which one extra names another
 
-    def of(*extras: str) -> list[Requirement]:
-        return [package for package in required if any(_of(package.marker, extra) for extra in extras)]
+    def of(extra: str) -> list[Requirement]:  # "" for what every installation has
+        ours = (each for each in required if each.name != "hmerbench")  # by which one extra names another
+        return [each for each in ours if (each.marker.evaluate({"extra": extra}) if each.marker else not extra)]
 
-    core, suite = [package for package in required if package.marker is None] + of("recognize"), of("train", "suite")
-    groups: dict[Status, list[Requirement]] = {"broken": core, "warn": suite}
+    groups: dict[Status, list[Requirement]] = {"broken": of("") + of("recognize"), "warn": of("train") + of("suite")}
     for status, group in groups.items():
         versions = {package: _version(package.name) for package in group}
         wrong = [
@@ -128,10 +117,6 @@ def packages() -> Iterator[Check]:
             yield Check("packages", "ok", f"{len(group)} are as required: {words}, …")
 
 
-def _of(marker: Any, extra: str) -> bool:
-    return marker is not None and marker.evaluate({"extra": extra})
-
-
 def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
@@ -140,7 +125,6 @@ def _version(name: str) -> str | None:
 
 
 def torch_and_devices() -> Iterator[Check]:
-    """torch's version and the devices it can use."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -201,7 +185,6 @@ def openmp() -> Iterator[Check]:
 
 
 def text_encoding() -> Iterator[Check]:
-    """Whether text files are read as UTF-8."""
     name = locale.getpreferredencoding(False)
     if name.lower().replace("-", "") == "utf8":
         yield Check("locale", "ok", name)
@@ -222,7 +205,6 @@ def shared_memory() -> Iterator[Check]:
 
 
 def disk(results: Path) -> Iterator[Check]:
-    """Whether results can be written, and the free space."""
     folder = next(path for path in (results, *results.resolve().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -239,7 +221,6 @@ def disk(results: Path) -> Iterator[Check]:
 
 
 def data(crohme: Path | None, results: Path) -> Iterator[Check]:
-    """Whether the archive can be read, and its edition."""
     from hmerbench.benchmarks.data.archive import open_archive
     from hmerbench.benchmarks.errors import UserError
 
@@ -286,7 +267,6 @@ def text(ptb: Path | None) -> Iterator[Check]:
 
 
 def _workspace(crohme: Path | None, results: Path) -> Path:
-    """Where the job's runs go."""
     from hmerbench.benchmarks.data.archive import open_archive
     from hmerbench.benchmarks.errors import UserError
     from hmerbench.benchmarks.runs.workspace import workspace

@@ -1,9 +1,10 @@
-"""From files to settings: recipes, presets and run folders.
+"""From files to settings: recipes, presets and run folders; and which keys these files may set.
 
 `resolve` merges defaults <- preset <- recipe and refuses unknown keys.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ from hmerbench.benchmarks.config import FILLED_IN, NEED_INK, SCHEMA, Config, Sea
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
 from hmerbench.benchmarks.printing import err_console
-from hmerbench.benchmarks.validation import network_of, validate
-from hmerbench.benchmarks.yaml_files import flat, merge, read_yaml
+from hmerbench.benchmarks.strict_files import flat, merge, read_yaml
+from hmerbench.benchmarks.validation import network_of, schema, validate
 from hmerbench.evaluation.datasets import datasets
-from hmerbench.models.settings import NETWORKS, of_its_network, without_former
+from hmerbench.models.settings import NETWORKS, UNNAMED, of_its_network, without_former
 
 ABOUT = ("description", "runs_on")  # of a file: what for, and a preset's hardware; no settings
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
@@ -98,7 +99,6 @@ def load(path: Path) -> Config:
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    """The keys of a config.yaml."""
     keys = {"schema_version": 1} | read_yaml(path)
     if isinstance(model := keys.get("model"), dict):
         keys["model"] = without_former(model)
@@ -163,3 +163,57 @@ def refuse_filled_in(keys: Mapping[str, Any], source: str) -> None:
     for name in sorted(FILLED_IN & flat(keys).keys()):
         fix = "and give --seed (SEEDS=)" if name == "seed" else "as the run fills it in"
         raise UserError(f"{source}: {name}: this is not a setting of a recipe or preset; remove it, {fix}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+NETWORK = "which of the networks in models/; set by recipes (ours)"
+SIZE = "sizes of the network by name, such as dense14; models/settings.py says what each means (ours)"
+_NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}
+_BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}
+
+
+def settable() -> list[dict[str, str]]:
+    """All keys that a recipe or preset may set, in the order of the schema; keys of the model for each network.
+
+    `name` is the full one, such as training.optimizer.lr; `default` is JSON; `meaning` ends with its source.
+    """
+    for recipe in names("recipes"):
+        network_of(read_named("recipes", recipe)[1].get("model", {}))  # finds a network that is in a file of its own
+    fields = {name: field for name, field in schema(Config).items() if not name.startswith("model.")}
+    sections = {name.rpartition(".")[0] for name in fields} | {"model"}
+    listed = {name: field for name, field in fields.items() if name not in FILLED_IN | sections}
+    sizes = dict.fromkeys(size for settings in NETWORKS.values() for size in settings.sizes)
+    listed["model.network"] = {"enum": list(NETWORKS), "default": UNNAMED, "description": NETWORK}
+    listed["model.size"] = {"enum": list(sizes), "default": "published", "description": SIZE}
+    rows = [_row(name, field, field.get("description", "")) for name, field in listed.items()]
+    for network in NETWORKS:
+        own = {name: field for name, field in schema(Config, network).items() if name.startswith("model.")}
+        del own["model.network"]
+        rows += [_row(name, field, f"{network}: {field.get('description', '')}") for name, field in own.items()]
+    return rows
+
+
+def _row(name: str, field: dict[str, Any], meaning: str) -> dict[str, str]:
+    return {"name": name, "type": _type(field), "default": json.dumps(field["default"]), "meaning": meaning}
+
+
+def key_lines() -> Iterator[str]:
+    """Two lines for each key: its default and type, and its meaning."""
+    for key in settable():
+        yield f"{key['name']} = {key['default']}    {key['type']}"
+        yield f"    {key['meaning']}"
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(_type(part) for part in field["anyOf"])
+    if "enum" in field:
+        return " | ".join(map(str, field["enum"]))
+    if field["type"] == "array":
+        parts = field.get("prefixItems")
+        return f"[{', '.join(map(_type, parts))}]" if parts else f"list of: {_type(field['items'])}"
+    name = _NAMES.get(field["type"], "number")
+    bounds = [f"{word} {field[bound]:g}" for bound, word in _BOUNDS.items() if bound in field]
+    return " ".join([name, *bounds]) + (f" like {field['pattern']}" if "pattern" in field else "")

@@ -121,6 +121,7 @@ def test_scripts_of_lgeval_keep_their_names(tmp_path: Path) -> None:
         (["reproduce", "--crohme", "junk.zip"], "junk.zip"),
         (["data", "--crohme", "junk.zip"], "junk.zip"),
         (["train"], "name one run"),
+        (["train", "--recipe", "comer-fusion", "--from", "run"], "name one run"),
         (["train", "nowhere"], "nowhere: this is not a run folder (no config.yaml is in it)"),
         (["score", "run"], "run/config.yaml"),
         (["track", "nowhere"], "not a run folder"),

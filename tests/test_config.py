@@ -8,16 +8,16 @@ from dataclasses import fields, is_dataclass
 import pytest
 import yaml
 
-from hmerbench.benchmarks import keys, yaml_files
+from hmerbench.benchmarks import strict_files
 from hmerbench.benchmarks.config import FILLED_IN, SCHEMA, Config, Language, Optimizer, Together, Training
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.report.paper import ORDER
-from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names, resolve
+from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names, resolve, settable
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import flat, to_yaml
 from hmerbench.benchmarks.training.trainer import train
-from hmerbench.benchmarks.yaml_files import flat, to_yaml
 from hmerbench.models.settings import NETWORKS
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive
@@ -252,12 +252,12 @@ def test_the_papers_preset_is_the_defaults_and_the_list_of_keys_is_complete():
     assert resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
     plain["training"] = {name: plain["training"].get(name, 0.0) for name in Training.model_fields}
     plain["search"] |= {"language": Language().model_dump(), "together": Together().model_dump(mode="json")}
-    settable = {name: value for name, value in flat(plain).items() if name not in FILLED_IN}
-    settable = {name: value for name, value in settable.items() if not name.startswith("model.")}
+    own_keys = {name: value for name, value in flat(plain).items() if name not in FILLED_IN}
+    own_keys = {name: value for name, value in own_keys.items() if not name.startswith("model.")}
     networks = {"model.network": "comer", "model.size": "published"}
     own = [(f"model.{key.name}", key.default) for network in NETWORKS.values() for key in fields(network)]
-    defaults = [*settable.items(), *networks.items(), *(pair for pair in own if pair[0] not in networks)]
-    listed = keys.settable()
+    defaults = [*own_keys.items(), *networks.items(), *(pair for pair in own if pair[0] not in networks)]
+    listed = settable()
     assert [(key["name"], json.loads(key["default"])) for key in listed] == defaults
     for key in listed:
         assert re.search(r"\w.* \((\d(\.\d)+|program|ours)\)$", key["meaning"]), key
@@ -490,14 +490,14 @@ TRICKY = [
 def test_the_fast_loader_reads_what_the_strict_one_does() -> None:
     """It is for plain text alone, as all settings are that runs write."""
     shipped = [path.read_text() for path in (ROOT / "results/reproduced").rglob("*.yaml")]
-    assert shipped and all(yaml_files._PLAIN.fullmatch(text) for text in shipped)
+    assert shipped and all(strict_files._PLAIN.fullmatch(text) for text in shipped)
     for text in [*shipped, *(f"a: {value}\nb:\n- {value}\n- [{value}, x]\nc:\n  d: {value}\n" for value in TRICKY)]:
-        assert repr(yaml_files.parse_yaml(text)) == repr(yaml.load(text, yaml_files.Loader)), text
+        assert repr(strict_files.parse_yaml(text)) == repr(yaml.load(text, strict_files.Loader)), text
     for text in ("a: 1\na: 2\n", "a:\n  b: 1\n  b: 2\n", "a: &b 1\nc: *b\n", "- - - - a\n", "a: [b\n", "a: {b: 1}\n"):
         try:
-            expected = repr(yaml.load(text, yaml_files.Loader))
+            expected = repr(yaml.load(text, strict_files.Loader))
         except yaml.YAMLError as error:
             with pytest.raises(yaml.YAMLError, match=re.escape(str(error))):
-                yaml_files.parse_yaml(text)
+                strict_files.parse_yaml(text)
         else:
-            assert repr(yaml_files.parse_yaml(text)) == expected
+            assert repr(strict_files.parse_yaml(text)) == expected

@@ -18,7 +18,7 @@ from hmerbench.benchmarks.report.compare import CLAIM, Comparison, compare
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.benchmarks.strict_files import read_yaml
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.metrics import proportion_interval
 from hmerbench.evaluation.scoring.stats import holm

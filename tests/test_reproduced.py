@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.augmentation import Substitution
 from hmerbench.benchmarks.data.samples import evenly, with_ink
-from hmerbench.benchmarks.data.substitution import Substitution
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.resolve import load

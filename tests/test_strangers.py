@@ -21,7 +21,7 @@ from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import pack
-from hmerbench.benchmarks.yaml_files import read_yaml, to_yaml
+from hmerbench.benchmarks.strict_files import read_yaml, to_yaml
 from tests.helpers.ink import inkml, packed
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive

@@ -22,14 +22,14 @@ def data(
     """Verify an archive and show its passport: contents, conventions, and what its splits share."""
     import json
 
-    from hmerbench.benchmarks.data.croissant import check, write
-    from hmerbench.benchmarks.data.describe import describe
-    from hmerbench.benchmarks.data.passport import passport
+    from hmerbench.benchmarks.data.passport import describe, passport
     from hmerbench.benchmarks.printing import err_console
     from hmerbench.benchmarks.runs.workspace import open_data
 
     archive = open_data(crohme, results, trains=False)
     if croissant:
+        from hmerbench.benchmarks.data.croissant import check  # imports mlcroissant, of an extra of its own
+
         check(archive.path, croissant)
     report = passport(archive)
     if as_json:
@@ -37,6 +37,8 @@ def data(
     else:
         describe(report)
     if croissant:
+        from hmerbench.benchmarks.data.croissant import write
+
         err_console.print(write(report, archive.path, croissant))
 
 
@@ -44,7 +46,7 @@ def data(
 def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path("data/crohme.zip")) -> None:
     """Download CROHME (research use only, CC BY-NC-SA 3.0)."""
     from hmerbench.benchmarks.data.archive import open_archive
-    from hmerbench.benchmarks.data.download import download
+    from hmerbench.benchmarks.files import download
     from hmerbench.evaluation.datasets import crohme
 
     known = crohme()
@@ -68,7 +70,7 @@ def import_data(
     force: Annotated[bool, typer.Option("--force", help="replace an archive of this name")] = False,
 ) -> None:
     """Make an archive of images and captions, or of InkML, in any of several layouts."""
-    from hmerbench.benchmarks.data.importing.splits import Choice, listed
+    from hmerbench.benchmarks.data.importing.source import Choice, listed
     from hmerbench.benchmarks.data.importing.write import import_data
 
     if target.suffix != ".zip" or not target.parent.is_dir():

@@ -8,7 +8,7 @@ import sys
 import threading
 
 # isort: off
-from hmerbench.benchmarks.cli import data, runs, scoring, results, images, sharing, languages, checks  # noqa: F401  (imported to register commands, in this order)
+from hmerbench.benchmarks.cli import data, runs, scoring, images, results  # noqa: F401  (imported to register commands, in this order)
 
 # isort: on
 from hmerbench.benchmarks.cli.options import app
@@ -18,7 +18,7 @@ from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 # commands that go on where they were stopped
 RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "evaluate"}
 EXTRAS = {"torch": "recognize", "cv2": "recognize", "PIL": "recognize", "safetensors": "recognize", "ray": "ray"}
-EXTRAS |= dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "export")
+EXTRAS |= {"mlcroissant": "croissant"} | dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "export")
 LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # how gloo and NCCL report that another process has ended
 
 

@@ -61,7 +61,7 @@ RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Pat
 
 def compute_with(workers: int | None, graphs: bool | None) -> None:
     """Let this process and those that it starts compute as these options say, where they say anything."""
-    from hmerbench.benchmarks.execution import GRAPHS, WORKERS
+    from hmerbench.benchmarks.environment import GRAPHS, WORKERS
 
     for name, value in ((WORKERS, workers), (GRAPHS, graphs)):
         if value is not None:

@@ -97,7 +97,7 @@ def train(
     from hmerbench.benchmarks.training.trainer import train
 
     options.compute_with(workers, graphs)
-    if (folder is None) == (not recipe and start is None) or (folder and start):
+    if sum(map(bool, (folder, recipe, start))) != 1:
         raise UserError("name one run: a run folder, or --recipe (with --preset and --seed), or --from with weights")
     if folder and (preset or seed != 7):
         raise UserError(f"{folder}: this run has its own preset and seed; leave out --preset and --seed")
@@ -107,9 +107,9 @@ def train(
         if run.weights.exists() and not can_train and not force:
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     elif start:
-        refuse_unknown(filter(None, [recipe]), preset or PRESETS[0])
+        refuse_unknown([], preset or PRESETS[0])
         archive = open_data(crohme, results)
-        run = fine_tuned(start, recipe, preset, seed, archive, workspace(archive, results) / "runs")
+        run = fine_tuned(start, preset, seed, archive, workspace(archive, results) / "runs")
     else:
         refuse_unknown([recipe], preset or _default_preset())
         archive = open_data(crohme, results)
@@ -260,9 +260,9 @@ def list_(
     from hmerbench.benchmarks.runs.language import LanguageRun
 
     if keys:
-        from hmerbench.benchmarks.keys import lines, settable
+        from hmerbench.benchmarks.resolve import key_lines, settable
 
-        print(json.dumps(settable(), indent=1) if as_json else "\n".join(lines()))
+        print(json.dumps(settable(), indent=1) if as_json else "\n".join(key_lines()))
     elif as_json:
         shipped = {"recipes": listing.shipped("recipes")}
         shipped |= {"presets": {rung["preset"]: rung for rung in ladder(results / "reproduced")}}
@@ -272,6 +272,35 @@ def list_(
     else:
         show("presets", ladder(results / "reproduced"))
         print("\n".join(listing.lines(results)))
+
+
+@app.command("reproduce-lm", rich_help_panel="Language models")
+def reproduce_lm(
+    ptb: options.Ptb = None,
+    crohme: Crohme = None,
+    recipes: Annotated[
+        str,
+        typer.Option(
+            help="lm-char-small | lm-char-large | lm-char-small-no-highway | lm-word-small | captions | YAML files"
+        ),
+    ] = "lm-char-small",
+    seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7",
+    force: options.Force = False,
+    results: Results = RESULTS,
+    jobs: options.Jobs = None,
+    engine: options.EngineName = "local",
+    cpus: options.Cpus = 1,
+    gpus: options.Gpus = None,
+) -> None:
+    """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
+    from hmerbench.benchmarks.jobs.engine import Placing
+    from hmerbench.benchmarks.language_settings import resolve
+    from hmerbench.benchmarks.reproduce import Options, reproduce_language_models
+    from hmerbench.benchmarks.runs.workspace import open_data
+
+    job, numbers = Options(force, Placing(engine, jobs, cpus, gpus)), [parse_seed(seed) for seed in parse_list(seeds)]
+    asked = [resolve(recipe, seed) for recipe in parse_list(recipes) for seed in numbers]  # before data is made
+    reproduce_language_models(asked, ptb or open_data(crohme, results), results, job)
 
 
 def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = False) -> "tuple[RunFolder, Archive]":

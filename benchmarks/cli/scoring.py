@@ -10,7 +10,8 @@ import typer
 from hmerbench.benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, Years, app, parse_list
 from hmerbench.benchmarks.cli.runs import open_run
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.evaluation import run_program
+from hmerbench.evaluation import commands, run_program
+from hmerbench.evaluation.scoreboard.card import CARDS
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS
 
 PANEL = "Predictions"
@@ -28,7 +29,7 @@ Tokenize = Annotated[
     ),
 ]
 Captions = Annotated[Path | None, typer.Option(help="ID<TAB>tokens lines, for a folder of .lg")]
-Cards = Annotated[Path | None, typer.Option(help="folder of cards; default: those of the suite")]
+Cards = Annotated[Path, typer.Option(help="folder of cards; default: those of the suite", show_default=False)]
 
 
 def run(command: Callable[[], None]) -> NoReturn:
@@ -73,8 +74,6 @@ def score(
     if not (predictions and ground_truth):
         raise typer.BadParameter("give --predictions FILE with --ground-truth, or a run folder")
     _refuse_others(context, context.params.keys() - {"folder", "crohme", "years", "results"}, "--predictions")
-    from hmerbench.evaluation import commands
-
     options = {"captions": captions, "per_expression": per_expression, "workdir": workdir, "named": named}
     options |= {"search": search, "select": select, "reading": reading, "edition": edition}
     options |= {"neutral": neutral, "training": training if unseen or training else None}
@@ -117,8 +116,6 @@ def compare(
         _refuse_others(context, context.params.keys() - of_runs, "--ground-truth")
         if len(paths or []) != 2:
             raise typer.BadParameter("name two files of predictions to compare on one ground truth")
-        from hmerbench.evaluation import commands
-
         first, second = paths or []
         options = {"tokenize": tokenize, "as_json": as_json, "changed_to": changed}
         run(lambda: commands.compare(first, second, ground_truth, **options))
@@ -147,8 +144,6 @@ def errors(
     tokenize: Tokenize = False,
 ) -> None:
     """Tabulate confused symbols and relations, and rates by structure and length."""
-    from hmerbench.evaluation import commands
-
     run(lambda: commands.errors(predictions, ground_truth, out, tokenize=tokenize, captions=captions))
 
 
@@ -157,8 +152,6 @@ def editions(
     predictions: Predictions, ground_truth: GroundTruth, tokenize: Tokenize = False, as_json: AsJson = False
 ) -> None:
     """Score predictions under every edition and reading of the official scorer; tell which the truth follows."""
-    from hmerbench.evaluation import commands
-
     run(lambda: commands.editions(predictions, ground_truth, tokenize=tokenize, as_json=as_json))
 
 
@@ -186,26 +179,24 @@ def lgeval(
 def score_systems(
     crohme: Annotated[Path, typer.Option(help="CROHME's data.zip")],
     systems: Annotated[Path | None, typer.Option(help="folder of the systems' predictions")] = None,
-    cards: Cards = None,
+    cards: Cards = CARDS,
     results: Results = RESULTS,
 ) -> None:
     """Score every system at hand; write scoreboard.csv and scoreboard.md, where rows of the others stay."""
-    from hmerbench.evaluation.scoreboard import commands
-    from hmerbench.evaluation.scoreboard.card import CARDS
+    from hmerbench.evaluation.scoreboard import commands as board
 
-    run(lambda: commands.score(crohme, systems, cards or CARDS, results))
+    run(lambda: board.score(crohme, systems, cards, results))
 
 
 @scoreboard.command()
 def check(
     systems: Annotated[Path | None, typer.Option(help="folder of the systems' predictions")] = None,
-    cards: Cards = None,
+    cards: Cards = CARDS,
 ) -> None:
     """Check every card and, of the systems at hand, the checksums of their predictions."""
-    from hmerbench.evaluation.scoreboard import commands
-    from hmerbench.evaluation.scoreboard.card import CARDS
+    from hmerbench.evaluation.scoreboard import commands as board
 
-    run(lambda: commands.check(systems, cards or CARDS))
+    run(lambda: board.check(systems, cards))
 
 
 @scoreboard.command()
@@ -222,12 +213,11 @@ def add(
     trained_on: Annotated[str, typer.Option(help="the training data, in words")],
     commit: Annotated[str, typer.Option(help="of the repository there")] = "no repository",
     parameters: Annotated[str, typer.Option(help="how many, in words")] = "not stated",
-    cards: Cards = None,
+    cards: Cards = CARDS,
 ) -> None:
     """Turn predictions into a card; the files are copied into the folder of systems."""
-    from hmerbench.evaluation.scoreboard import commands
-    from hmerbench.evaluation.scoreboard.card import CARDS
+    from hmerbench.evaluation.scoreboard import commands as board
 
     said = {"name": name, "paper": paper, "year": year, "url": url, "commit": commit, "license": license}
     said |= {"training": training, "trained_on": trained_on, "parameters": parameters}
-    run(lambda: commands.add(system, predictions, said, systems, cards or CARDS))
+    run(lambda: board.add(system, predictions, said, systems, cards))

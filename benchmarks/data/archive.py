@@ -183,7 +183,6 @@ class Archive(Layout):
 
     @property
     def has_ink(self) -> bool:
-        """Whether there are pen strokes of the training set."""
         return ink_beside(self.path).is_file()
 
     @cached_property

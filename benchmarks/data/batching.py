@@ -4,29 +4,29 @@ Every random number comes from a generator keyed by (seed, epoch, sample), so ne
 are visited, nor the number of workers, nor a restart changes how a sample is augmented.
 """
 
-import ctypes
 import math
-import pickle
-import signal
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from hmerbench.benchmarks.config import Augmentation, Config
-from hmerbench.benchmarks.data.augmentation import Distortion, Draw, distort, rescale, scaled, sides, within_limits
+from hmerbench.benchmarks.data.augmentation import (
+    Distortion,
+    Draw,
+    Substitution,
+    distort,
+    rescale,
+    scaled,
+    sides,
+    within_limits,
+)
 from hmerbench.benchmarks.data.samples import Sample
-from hmerbench.benchmarks.data.substitution import Substitution
-from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.network import Network, Targets
 from hmerbench.models.settings import MAX_STEPS
 
@@ -38,8 +38,6 @@ SPREAD = 1.5
 STRETCH = 1.12  # ratio of consecutive widths in the grid of padded shapes
 COARSE_CELL, COARSE_STRETCH = 32, 1.2  # of the coarse grid: heights are multiples of COARSE_CELL
 COARSE_STEPS = (8, 16, 24, 32, 48, 64, 96, 208)
-PR_SET_PDEATHSIG = 1  # as in linux/prctl.h
-AHEAD, WORKER_SECONDS = 8, 120  # batches that a worker is ahead; how long one may take before it counts as lost
 
 Sizes = Sequence[tuple[int, int]]  # heights and widths
 
@@ -69,7 +67,6 @@ class Inputs(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of them."""
         return self.images, self.mask, *self.targets
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
@@ -267,69 +264,6 @@ class TrainingSet:
 def send(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy to the device, from pinned memory so that the host does not wait for a GPU busy with the step before."""
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
-
-
-class Preparation(Dataset[bytes]):
-    """The batches of an epoch as `torch.utils.data` asks for them, by their lists of sample numbers."""
-
-    def __init__(self, training_set: TrainingSet, epoch: int):
-        self.training_set, self.epoch = training_set, epoch
-
-    def __getitem__(self, indices: Sequence[int]) -> bytes:
-        """As bytes, which travel through a pipe: tensors would need shared memory, of which containers have little."""
-        return pickle.dumps(self.training_set.prepare(self.epoch, indices), pickle.HIGHEST_PROTOCOL)
-
-
-def prepared(training_set: TrainingSet, epoch: int, plan: Sequence[Sequence[int]], workers: int) -> Iterator[Any]:
-    """`prepare` of each batch of a plan, in order, by `workers` processes, each some batches ahead; without, here.
-
-    Raises UserError if such a process is killed.
-    """
-    if not workers:
-        yield from (training_set.prepare(epoch, indices) for indices in plan)
-        return
-    batches = Preparation(training_set, epoch)
-    loader = DataLoader(
-        batches,
-        batch_size=None,
-        sampler=plan,  # pyright: ignore[reportArgumentType] (lists are keys like others)
-        num_workers=min(workers, len(plan)),
-        prefetch_factor=AHEAD,
-        multiprocessing_context="fork",  # they share the samples, and never touch the device
-        generator=torch.Generator(),  # or torch's own would move on
-        timeout=WORKER_SECONDS,
-        worker_init_fn=_end_with_parent,
-    )
-    try:
-        yield from map(pickle.loads, loader)
-    except RuntimeError as error:
-        if "DataLoader" not in str(error):
-            raise
-        raise UserError(worker_lost(error)) from error
-
-
-def _end_with_parent(_: int) -> None:
-    """End at once if the training is killed: a worker has inherited the lock on the run's folder (Linux)."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def ahead(make: Callable[[int], Any], numbers: Iterable[int]) -> Iterator[Any]:
-    """make(number) of all numbers in order, each made by a thread while the one before it is used."""
-    with ThreadPoolExecutor(1) as pool:
-        made = deque[Future[Any]]()
-        for number in numbers:
-            made.append(pool.submit(make, number))
-            if len(made) > 1:
-                yield made.popleft().result()
-        yield from (future.result() for future in made)
-
-
-def worker_lost(error: RuntimeError) -> str:
-    """What to do when a process that prepares batches is gone."""
-    reason = str(error).splitlines()[0].rstrip(".")
-    again = "run the same command again, with --workers 0 if it recurs"
-    return f"a process that prepares batches was lost ({reason}); {again}"
 
 
 def evaluation_batches(

@@ -138,7 +138,6 @@ class Layout:
         return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
 
     def picture(self, split: str, id_: str) -> bytes:
-        """The file of one image."""
         (name,) = self._images[split][id_]
         return self._store.read(name, MAX_IMAGE_BYTES)
 

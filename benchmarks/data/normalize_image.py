@@ -25,11 +25,12 @@ from hmerbench.benchmarks.data.pictures import (
     TYPICAL_HIGH,
     TYPICAL_LOW,
     gray_of,
+    shrunk,
     stroke_width,
     symbol_height,
+    thin,
+    without_surroundings,
 )
-from hmerbench.benchmarks.data.surroundings import without_surroundings
-from hmerbench.benchmarks.data.thinning import thin
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.files import one_line
 
@@ -159,8 +160,7 @@ def read_gray(path: Path) -> np.ndarray:
 
 def _of_working_size(gray: np.ndarray, name: str) -> np.ndarray:
     _check_proportion(gray, name)
-    shrink = WORKING_SIDE / max(gray.shape)
-    return cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
+    return shrunk(gray, WORKING_SIDE)
 
 
 def _check_kind(gray: np.ndarray, name: str) -> None:
@@ -177,10 +177,7 @@ def _check_proportion(gray: np.ndarray, name: str) -> None:
 
 
 def as_crohme(
-    gray: np.ndarray,
-    name: str,
-    max_area: int = AUTHORS_MAX_PIXELS,
-    tell: Callable[[str], object] = lambda done: None,
+    gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS, tell: Callable[[str], object] = lambda done: None
 ) -> np.ndarray:
     """Render the ink of a gray image (H, W) uint8 as CROHME does: uint8, 255 on 0, 12 px margin, 3 px strokes.
 
@@ -230,8 +227,7 @@ def _ink(gray: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
 
 def _paper(gray: np.ndarray) -> np.ndarray:
     """Brightness of the paper at every pixel, float32: the median over a wide neighborhood."""
-    shrink = min(1.0, 400 / max(gray.shape))
-    small = cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
+    small = shrunk(gray, 400)
     width = max(63, max(small.shape) // 4) | 1
     paper = cv2.medianBlur(small, width).astype(np.float32)
     return cv2.resize(paper, gray.shape[::-1], interpolation=cv2.INTER_LINEAR)

@@ -7,12 +7,11 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import numpy as np
-from rich.progress import track
 
 from hmerbench.benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, Stroke, symbols_of, traces
 from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.printing import err_console, progress
 
 HELD_OUT, HELD_OUT_SEED = 0.15, 7  # what trials hold out: share of the training set, and seed of the split
 HELD_OUT_SET = "heldout"  # the set of these expressions, in the names of files
@@ -34,7 +33,6 @@ class Sample:
     turns: int = 1  # how many take turns
 
     def takes_part(self, epoch: int) -> bool:
-        """Whether it is trained on in an epoch."""
         return epoch % self.turns == self.number
 
 
@@ -49,7 +47,7 @@ def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
         if (other := names.setdefault(PurePosixPath(name).stem, name)) != name:
             raise UserError(f"{store.path}: {other} and {name} are of one expression; take one out")
     result = list(samples)
-    for number, sample in enumerate(track(samples, "  reading pen strokes", console=err_console, transient=True)):
+    for number, sample in enumerate(progress(samples, "reading pen strokes")):
         text = store.read(names[sample.id], MAX_INK_BYTES) if sample.id in names else b""
         if symbols := symbols_of(text, sample.tokens):
             canvas = Canvas.under(symbols.values(), *sample.image.shape)

@@ -91,7 +91,6 @@ class FolderStore:
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
 
     def crc(self, name: str) -> int:
-        """CRC-32 of a file."""
         return zlib.crc32((self._root / name).read_bytes())
 
     def read(self, name: str, limit: int) -> bytes:

@@ -19,14 +19,13 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path as Outline
 from matplotlib.textpath import TextToPath
 from numpy.typing import ArrayLike
-from rich.progress import track
 
 from hmerbench.benchmarks.data.archive import EMBEDDED_MARKER, open_archive
 from hmerbench.benchmarks.data.ink import MARGIN
-from hmerbench.benchmarks.data.thinning import ZHANG_SUEN, thin
+from hmerbench.benchmarks.data.pictures import ZHANG_SUEN, thin
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically, zipped
-from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.printing import progress
 from hmerbench.evaluation import symlg
 
 GENERATOR = 1  # raise it with every change of an expression or an image
@@ -248,7 +247,7 @@ def _files(seed: int, sizes: dict[str, int]) -> dict[str, str | bytes]:
     known: set[str] = set()
     work = [(split, index) for split, size in sizes.items() for index in range(size)]
     captions, files = dict.fromkeys(sizes, ""), dict[str, str | bytes]()
-    for split, index in track(work, "making the embedded set", console=err_console, transient=True):
+    for split, index in progress(work, "making the embedded set"):
         rng = np.random.default_rng((seed, list(sizes).index(split), index))
         tokens = expression(rng)
         while split != "train" and len(tokens) > 3 and " ".join(tokens) in known:

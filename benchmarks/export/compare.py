@@ -5,8 +5,6 @@ after the other on one thread, so that a busy machine slows all alike. results/e
 and way to read, results/exported.md says it.
 """
 
-import csv
-import io
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import track
 
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.samples import Sample, at_random
@@ -23,11 +20,13 @@ from hmerbench.benchmarks.environment import processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.onnx_files import WEIGHTS, write_onnx
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.onnx_reader import Reader
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.report.documents import markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
+from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
@@ -42,23 +41,14 @@ Read = Callable[[np.ndarray], str]
 def bench_export(archive: Archive, runs: Sequence[Path], results: Path, count: int) -> list[Row]:
     """Measure the runs on `count` images, and write both files; rows of other runs are kept."""
     path = results / "exported.csv"
-    rows = stored(path)
+    rows: list[Row] = [*read_table(path)] if path.exists() else []
     samples, truth = sample_of(archive, count)
     for folder in runs:
         new = measured(RunFolder(folder), samples, truth)
         rows = [row for row in rows if row["network"] != new[0]["network"]] + new
-        text = io.StringIO()
-        table = csv.DictWriter(text, [*new[0]], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-        write_atomically(path, text.getvalue())
+        write_atomically(path, csv_text([*new[0]], rows))
         write_atomically(results / "exported.md", page(rows))
     return rows
-
-
-def stored(path: Path) -> list[Row]:
-    """The rows that were measured before."""
-    return [*read_table(path)] if path.exists() else []
 
 
 def sample_of(archive: Archive, count: int) -> tuple[list[Sample], GroundTruth]:
@@ -89,7 +79,7 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
         texts, seconds = {way: dict[str, str]() for way in ways}, dict.fromkeys(ways, 0.0)
         for read in ways.values():  # the first reading is slower
             read(samples[0].image)
-        for sample in track(samples, f"reading in {len(ways)} ways", console=err_console, transient=True):
+        for sample in progress(samples, f"reading in {len(ways)} ways"):
             for way, read in ways.items():
                 began = time.process_time()
                 texts[way][sample.id] = read(sample.image)
@@ -154,25 +144,15 @@ with float32, by pairs, with a 95 % interval.
 
 
 def page(rows: Sequence[Row]) -> str:
-    """results/exported.md."""
-    heads = ["network", "weights", "n", "right", "same reading as PyTorch", "lost, won", "points (95 %)"]
-    lines = [[*heads, "s an image", "of PyTorch's", "MB"]]
-    lines.append(["---"] * len(lines[0]))
+    table = []
     for row in rows:
-        changed = [
-            f"{row['lost']}, {row['won']}",
-            "{:+.1f} ({:+.1f} to {:+.1f})".format(*numbers(row, "points", "low", "high")),
-        ]
-        [seconds, share, size] = numbers(row, "seconds", "of_torch", "megabytes")
-        line = [*(str(row[key]) for key in ("network", "way", "n", "right", "same_reading"))]
-        line += ["", ""] if row["way"] == TORCH else changed
-        lines.append([*line, f"{seconds:.2f}", f"{share:.0%}", f"{size:.1f}"])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        number = {key: float(row[key]) for key in ("points", "low", "high", "seconds", "of_torch", "megabytes")}
+        points = "{points:+.1f} ({low:+.1f} to {high:+.1f})".format(**number)
+        changed = {"lost, won": f"{row['lost']}, {row['won']}", "points (95 %)": points}
+        line = {"network": row["network"], "weights": row["way"], "n": row["n"], "right": row["right"]}
+        line |= {"same reading as PyTorch": row["same_reading"]}
+        line |= dict.fromkeys(changed, "") if row["way"] == TORCH else changed
+        line |= {"s an image": f"{number['seconds']:.2f}", "of PyTorch's": f"{number['of_torch']:.0%}"}
+        table.append(line | {"MB": f"{number['megabytes']:.1f}"})
     *years, last = crohme().tests
-    told = f"{', '.join(years)} and {last}"
-    return PAGE.format(years=told, cpu=rows[-1]["cpu"], table=table)
-
-
-def numbers(row: Row, *keys: str) -> list[float]:
-    """Some fields of a row."""
-    return [float(row[key]) for key in keys]
+    return PAGE.format(years=f"{', '.join(years)} and {last}", cpu=rows[-1]["cpu"], table=markdown(table))

@@ -1,8 +1,7 @@
 """A folder for a model hub: the network as ONNX with its reader, its words, and a model card; nothing is uploaded.
 
 The card's front matter has the results as `model-index` (huggingface_hub's EvalResult): ExpRate of every test set with
-n, interval and signature. results.yaml has them in the form of `.eval_results/`, which a hub shows only for data sets
-that are registered benchmarks; CROHME is not one yet.
+n, interval and signature.
 """
 
 from pathlib import Path
@@ -14,6 +13,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.onnx_files import write_onnx
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.report.documents import markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.metrics import TABULATED
 
@@ -48,9 +48,7 @@ The confidence is the share of readings with this number that are right, as meas
 ExpRate: the share of expressions that are recognized without any error, by the paper's scorer, with a 95 % interval for
 that many expressions. These are the scores of the run in PyTorch.
 
-| test set | n | {headings} | 95 % interval |
-|---|---|{rules}---|
-{rows}
+{scores}
 
 {signatures}
 
@@ -70,11 +68,9 @@ def write_hub(recognizer: Recognizer, run: RunFolder, folder: Path, weights: str
     words = recognizer.model.vocabulary.words
     write_atomically(folder / "words.txt", "\n".join(words) + "\n")
     write_atomically(folder / "README.md", card(recognizer, run, weights))
-    write_atomically(folder / "results.yaml", yaml.safe_dump(entries(run), sort_keys=False, allow_unicode=True))
 
 
 def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
-    """The model card, with front matter that hubs read."""
     config = recognizer.config
     title = f"{config.recipe}-{config.preset}-seed{config.seed}"
     front = {
@@ -94,12 +90,13 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         start=config.start.told,
         parameters=sum(parameter.numel() for parameter in recognizer.model.parameters()) / 1e6,
         weights=weights,
-        headings=" | ".join(metric.heading for metric in TABULATED),
-        rules="---|" * len(TABULATED),
-        rows="\n".join(
-            f"| {name_of(split)} | {s.n:,} | {' | '.join(f'{s.printed(metric)} %' for metric in TABULATED)} "
-            f"| {s.ci95[0]:.1f}–{s.ci95[1]:.1f} |"
-            for split, s in scores.items()
+        scores=markdown(
+            [
+                {"test set": name_of(split), "n": f"{score.n:,}"}
+                | {metric.heading: f"{score.printed(metric)} %" for metric in TABULATED}
+                | {"95 % interval": f"{score.ci95[0]:.1f}–{score.ci95[1]:.1f}"}
+                for split, score in scores.items()
+            ]
         ),
         signatures="\n".join(f"    {score}" for score in scores.values()),
         words=len(recognizer.model.vocabulary.words) - 3,
@@ -108,7 +105,6 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
 
 
 def name_of(split: str) -> str:
-    """A test set, for people."""
     return f"CROHME {split}" if split.isdecimal() else split
 
 
@@ -126,18 +122,6 @@ def model_index(run: RunFolder) -> list[dict[str, Any]]:
                     "args": {"n": score.n, "ci95": list(score.ci95), "signature": score.signature},
                 }
             ],
-        }
-        for split, score in run.scores.items()
-    ]
-
-
-def entries(run: RunFolder) -> list[dict[str, Any]]:
-    """Results in the form of `.eval_results/`."""
-    return [
-        {
-            "dataset": {"id": "crohme", "task_id": split},
-            "value": round(score.exprate, 2),
-            "notes": f"n={score.n}, 95 % interval {score.ci95[0]:.1f}–{score.ci95[1]:.1f}; {score.signature}",
         }
         for split, score in run.scores.items()
     ]

@@ -15,8 +15,8 @@ from multiprocessing import connection, forkserver, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
+from hmerbench.benchmarks.environment import CORES
 from hmerbench.benchmarks.errors import FAULTS, gpu_failure
-from hmerbench.benchmarks.execution import CORES
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runtime import configure_libraries, configure_output

@@ -19,7 +19,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from rich.progress import track
 from scipy.stats import iqr
 from torch import Tensor, nn
 
@@ -29,7 +28,7 @@ from hmerbench.benchmarks.environment import bf16_unit, cores, processor, revisi
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.language_models.plain import training_steps
-from hmerbench.benchmarks.printing import counted, err_console, show
+from hmerbench.benchmarks.printing import counted, err_console, progress, show
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -72,12 +71,10 @@ class Sizes:
 
 
 def hardware() -> str:
-    """Processor, cores and threads."""
     return f"{processor()}, {counted(cores(), 'core')}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def versions() -> str:
-    """Versions of torch and Python, and the git revision."""
     checkout = revision()
     return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {checkout[:9] if checkout else 'no revision'}"
 
@@ -304,7 +301,7 @@ def bench(
     if (load := os.getloadavg()[0]) > QUIET:
         err_console.print(f"the machine is not quiet (load {load:.1f}): do not publish these numbers", style="yellow")
     rows: list[Timing] = []
-    for name in track(wanted, "measuring", console=err_console, transient=True):
+    for name in progress(wanted, "measuring"):
         if name == "growth":
             lines = list(growth(sizes, min(repeats, 3)))
             write_atomically(folder / "growth.csv", csv_text(list(lines[0]), lines))

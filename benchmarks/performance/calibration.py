@@ -2,15 +2,14 @@
 expressions, and checked on test images, on pictures unlike CROHME's, and on such as show no expression.
 
 results/confidence.csv has a row for each picture that was read for this, with its evidence and whether the reading is
-right; recognition/confidence.json has what was fitted to its rows of the set `heldout`, results/confidence.md
-(reliability.py) the check. Nothing is fitted to a test set.
+right; recognition/confidence.json has what was fitted to its rows of the set `heldout`, results/confidence.md says how
+far a confidence can be trusted. Nothing is fitted to a test set.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.strange_pictures import KINDS, in_another_pen, nonsense
 from hmerbench.benchmarks.recognition.confidence import (
+    DOUBTFUL,
     FEATURES,
     FITTED,
     FORMAT,
@@ -40,18 +40,23 @@ from hmerbench.benchmarks.recognition.confidence import (
 )
 from hmerbench.benchmarks.recognition.predict import SCORES
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain, read_table
+from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.inputs import GroundTruth
+from hmerbench.evaluation.scoring.metrics import interval_text
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.models.inference.options import Hypothesis
 
-SEED = 7  # of the sample of test images and of the pictures
+SEED = 7  # of the sample of test images, of the pictures, and of the gap by chance
 PENS, PENS_SET = 60, "other pens"  # expressions of PENS_FROM that are drawn in other pens
 PENS_FROM = crohme().tests[-1]
 EACH, NONSENSE = 8, "no expression"  # pictures of each kind that show none
 BEFORE = "per_token"  # what was called confidence before
+BEFORE_DOUBTFUL = 0.7  # the threshold of what was called confidence before
+YEARS = "all test sets"
 USED = ("logp", "steps", "margin")  # the rest adds nothing to them on held-out expressions (`ablation`)
 RIDGE = 1e-3  # of the standardized weights, for an image
 FOLDS = 10
@@ -179,19 +184,10 @@ def cross_validated(rows: Sequence[Row], features: Sequence[str]) -> np.ndarray:
 
 
 def confidence_of(row: Row, model: Calibration) -> float:
-    """The confidence of a reading."""
     return model(Evidence(**{name: float(row[name]) for name in FEATURES}))
 
 
 # -------------------------------------------------------------------------------------------------------- files
-
-
-def parts(archive: Archive, trial: Path | None, runs: Sequence[Path], sample: int) -> Iterator[list[Row]]:
-    """The rows of every set that is read."""
-    if trial:
-        yield heldout(RunFolder(trial), archive)
-    for run in runs:
-        yield from checked(RunFolder(run), archive, sample)
 
 
 def calibrate(
@@ -200,10 +196,11 @@ def calibrate(
     """Read what is asked for, fit to what was held out, and write the table and confidence.json. Returns all rows."""
     path = results / "confidence.csv"
     rows = stored(path) if path.exists() else []
-    for part in parts(archive, trial, runs, sample) if archive else ():
+    parts = [heldout(RunFolder(trial), archive)] if archive and trial else []
+    for part in chain(parts, *(checked(RunFolder(run), archive, sample) for run in runs if archive)):
         again = {(row["network"], row["set"]) for row in part}
         rows = [row for row in rows if (row["network"], row["set"]) not in again] + part
-        write(path, rows)  # reading takes minutes
+        write_atomically(path, csv_text(COLUMNS, rows))  # reading takes minutes
     held = [row for row in rows if row["set"] == HELD_OUT_SET and row["read"]]
     if not held:
         raise UserError(f"{path}: it has no rows of {HELD_OUT_SET}; give a run of `trial` with --heldout")
@@ -219,7 +216,7 @@ def calibrate(
         "fitted": {"network": held[0]["network"], "set": HELD_OUT_SET, "read": len(held), "right": right}
         | (made_by(RunFolder(trial)) if trial else recorded(held[0]["network"])),
     }
-    write(path, rows)
+    write_atomically(path, csv_text(COLUMNS, rows))
     write_atomically(FITTED, json.dumps(contents, indent=1) + "\n")
     return rows
 
@@ -245,10 +242,100 @@ def stored(path: Path) -> list[Row]:
         raise UserError(f"{path}: damaged or incomplete; restore it, or delete it and read again") from None
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
-    """Write the table."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, lineterminator="\n", restval="")
-    table.writeheader()
-    table.writerows(rows)
-    write_atomically(path, text.getvalue())
+# ---------------------------------------------------------------------------------------------------- the document
+
+
+def page(rows: Sequence[Row]) -> str:
+    held = [row for row in rows if row["set"] == HELD_OUT_SET and row["read"]]
+    trusted = []
+    for network in dict.fromkeys(row["network"] for row in rows if row["set"] == NONSENSE):
+        own = [row for row in rows if (row["network"], row["set"]) == (network, NONSENSE)]
+        line = {"network": network}
+        for kind in KINDS:
+            alike = [row for row in own if row["id"].rpartition(" ")[0] == kind]
+            sure = sum(bool(row["read"]) and float(row["confidence"]) >= DOUBTFUL for row in alike)
+            line[kind] = f"{sure} of {len(alike)}"
+        trusted.append(line)
+    return from_template(
+        "confidence.md",
+        n=len(held),
+        right=sum(row["right"] for row in held),
+        network=held[0]["network"],
+        limit=f"{DOUBTFUL:.0%}",
+        before=f"{BEFORE_DOUBTFUL:.0%}",
+        pens=PENS_FROM,
+        table=markdown(summary(rows)),
+        folds=FOLDS,
+        kinds=markdown(trusted) if trusted else "(none read yet)",
+        ablation=markdown(ablation(held)),
+        used=", ".join(f"`{name}`" for name in USED),
+    )
+
+
+def log_loss(shares: np.ndarray, right: np.ndarray) -> float:
+    """Mean of -log of the probability that was given to what is true."""
+    given = np.where(right > 0, shares, 1 - shares).clip(1e-6)
+    return float(-np.log(given).mean())
+
+
+def brier(shares: np.ndarray, right: np.ndarray) -> float:
+    return float(((shares - right) ** 2).mean())
+
+
+def gap(shares: np.ndarray, right: np.ndarray, bins: int = 10) -> float:
+    """Expected calibration error: |mean confidence - share right| over bins of equally many readings."""
+    parts = np.array_split(np.argsort(shares, kind="stable"), bins)
+    return float(sum(abs(shares[p].mean() - right[p].mean()) * len(p) for p in parts if len(p)) / len(shares))
+
+
+def gap_by_chance(shares: np.ndarray) -> float:
+    """The mean gap of readings of which exactly the shares that are claimed are right: what few readings make of it."""
+    draw = np.random.default_rng(SEED)
+    return float(np.mean([gap(shares, (draw.random(len(shares)) < shares).astype(float)) for _ in range(200)]))
+
+
+def summary(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """What came of the pictures of every network and set, before and after; the test sets are taken together, too."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        for name in [*[YEARS] * row["set"].isdecimal(), row["set"]]:
+            groups.setdefault((row["network"], name), []).append(row)
+    return [{"network": network, "set": name} | _line(own, name != NONSENSE) for (network, name), own in groups.items()]
+
+
+def _line(own: Sequence[Row], shows: bool) -> dict[str, str]:
+    found = [row for row in own if row["read"]]
+    right, count = np.array([row["right"] for row in found], float), sum(row["right"] for row in own)
+    now = np.array([float(row["confidence"]) for row in found])
+    line = {"n": str(len(own)), "refused": str(len(own) - len(found))}
+    line["right"] = f"{100 * count / len(own):.0f} % ({interval_text(count, len(own))})" if shows else ""
+    for when, key, limit in (("before", BEFORE, BEFORE_DOUBTFUL), ("now", "confidence", DOUBTFUL)):
+        shares = np.array([float(row[key]) for row in found])
+        sure = shares >= limit
+        line |= {
+            f"mean confidence, {when}": f"{100 * shares.mean():.0f} %",
+            f"gap, {when}": f"{100 * gap(shares, right):.1f}",
+            f"Brier, {when}": f"{brier(shares, right):.3f}",
+            f"doubtful, {when}": f"{int((~sure).sum())} ({int(right[~sure].sum())} right)",
+            f"not doubtful, {when}": f"{int(sure.sum())} ({int(right[sure].sum())} right)",
+        }
+    return line | {"gap by chance": f"{100 * gap_by_chance(now):.1f}"}
+
+
+def ablation(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """How good more and less evidence is on the held-out expressions, cross-validated by writer's sheet."""
+    more = [name for name in FEATURES if name not in USED]
+    choices = {"`logp`, a temperature": ("logp",), "`logp`, `steps`": ("logp", "steps"), "**what is used**": USED}
+    choices |= {f"and `{name}`": (*USED, name) for name in more} | {"and all of these": (*USED, *more)}
+    right = np.array([row["right"] for row in rows], float)
+    ways = {"probability per token, as it is": np.array([float(row[BEFORE]) for row in rows])}
+    ways |= {name: cross_validated(rows, features) for name, features in choices.items()}
+    return [
+        {
+            "evidence": name,
+            "log loss": f"{log_loss(shares, right):.4f}",
+            "Brier": f"{brier(shares, right):.4f}",
+            "gap": f"{100 * gap(shares, right):.1f}",
+        }
+        for name, shares in ways.items()
+    ]

@@ -7,21 +7,23 @@ weights are compared with those of `plain`. Results go to results/speed/equivale
 - recorded (GPU): steps and updates replayed from CUDA graphs, batches made by processes
 - disturbed: plain, from first weights changed by 6e-8 of their values at random, the rounding unit of float32
 
+`loss` is that of the last epoch, `loss_difference` the largest of an epoch, relative; `weights_difference` is
+|weights - plain| / |plain|, of all weights that are read with.
+
 A way that computes the same training differs from `plain` no more than `disturbed` does.
 """
 
 import tempfile
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.environment import environment
-from hmerbench.benchmarks.execution import Execution
+from hmerbench.benchmarks.environment import Execution, environment
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import show
@@ -36,21 +38,6 @@ ROUNDING = 6e-8  # 2**-24
 EPOCHS = 2  # the second of which has fixed statistics, where the preset has
 
 
-@dataclass(frozen=True)
-class Distance:
-    """How far a way to compute a training is from the plain one."""
-
-    training: str  # recipe, preset, expressions
-    way: str
-    steps: int
-    loss: float  # of the last epoch
-    loss_difference: float  # the largest of an epoch, relative
-    weights_difference: float  # |weights - plain| / |plain|, of all weights that are read with
-    seconds: float
-    hardware: str
-    versions: str
-
-
 def ways(device: torch.device) -> dict[str, Execution]:
     """How each way computes, on a device."""
     plain = Execution(workers=0, graphs=False)
@@ -58,7 +45,7 @@ def ways(device: torch.device) -> dict[str, Execution]:
     return {"plain": plain, "workers": Execution(workers=2, graphs=False), **recorded, "disturbed": plain}
 
 
-def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[Distance]:
+def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[dict[str, Any]]:
     """Train all ways on this machine; print the rows and write them, keeping those of other hardware and trainings."""
     team = Team.gather()
     make_deterministic(team)
@@ -66,7 +53,7 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
         {"data.limit": expressions, "training.epochs": EPOCHS, "training.recalibrate": 20}
     )
     what, device = f"{recipe}, {preset}, {expressions:,} expressions", environment(team.device)["device"]
-    rows: list[Distance] = []
+    rows = list[dict[str, Any]]()
     plain: tuple[list[float], Tensor] | None = None
     for way, execution in ways(team.device).items():
         began = time.perf_counter()
@@ -74,25 +61,15 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
         plain = plain or (losses, weights)
         loss_difference = max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, plain[0], strict=True))
         weights_difference = float((weights - plain[1]).norm() / plain[1].norm())
-        seconds = round(time.perf_counter() - began, 1)
-        rows.append(
-            Distance(
-                what,
-                way,
-                steps,
-                losses[-1],
-                _short(loss_difference),
-                _short(weights_difference),
-                seconds,
-                device,
-                versions(),
-            )
-        )
-        show(f"equivalence: {what}", [asdict(rows[-1])])
+        row = {"training": what, "way": way, "steps": steps, "loss": losses[-1]}
+        row |= {"loss_difference": _short(loss_difference), "weights_difference": _short(weights_difference)}
+        row |= {"seconds": round(time.perf_counter() - began, 1), "hardware": device, "versions": versions()}
+        rows.append(row)
+        show(f"equivalence: {what}", [row])
     path = results / "speed/equivalence.csv"
     lines = read_table(path) if path.exists() else []
     kept = [line for line in lines if (line["training"], line["hardware"]) != (what, device)]
-    write_atomically(path, csv_text(list(asdict(rows[0])), [*kept, *map(asdict, rows)]))
+    write_atomically(path, csv_text([*rows[0]], [*kept, *rows]))
     return rows
 
 

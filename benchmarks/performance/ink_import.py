@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.data.importing.splits import Choice
+from hmerbench.benchmarks.data.importing.source import Choice
 from hmerbench.benchmarks.data.importing.write import import_data
 from hmerbench.benchmarks.data.samples import at_random
 from hmerbench.benchmarks.errors import UserError
@@ -42,11 +42,9 @@ class Compared:
 
     @property
     def equal(self) -> int:
-        """How many captions are the published ones."""
         return self.n - len(self.differ) - sum(map(len, self.left_out.values()))
 
     def row(self) -> Row:
-        """What a table says of it."""
         left_out = sum(map(len, self.left_out.values()))
         return {"set": self.split, "n": self.n, "equal": self.equal, "differ": len(self.differ), "left_out": left_out}
 

@@ -81,7 +81,6 @@ def trickle(port: int, seconds: float) -> str:
 
 
 def png(image: np.ndarray, mode: str = "L") -> bytes:
-    """The content of a file."""
     stream = io.BytesIO()
     Image.fromarray(image).convert(mode).save(stream, "PNG", compress_level=1)
     return stream.getvalue()
@@ -96,12 +95,10 @@ def cross(shape: tuple[int, int]) -> np.ndarray:
 
 
 def million(shape: tuple[int, int]) -> str:
-    """How many pixels, for people."""
     return f"{shape[0] * shape[1] / 1e6:.0f} million pixels"
 
 
 def pictures(count: int) -> list[bytes]:
-    """Generated expressions, black on white."""
     draws = (np.random.default_rng((7, number)) for number in range(count))
     return [png(255 - drawing(expression(draw), draw)) for draw in draws]
 

@@ -50,7 +50,6 @@ def photograph(ink: np.ndarray, draw: Draw) -> bytes:
 
 
 def nonsense(kind: str, draw: Draw) -> bytes:
-    """A picture of one of KINDS."""
     ink = np.zeros(draw.integers((180, 320), (400, 700)), np.uint8)
     KINDS[kind](ink, draw)
     return photograph(ink, draw)

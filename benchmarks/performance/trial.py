@@ -31,9 +31,9 @@ from hmerbench.benchmarks.recognition.predict import recognize, write_prediction
 from hmerbench.benchmarks.report.documents import read_frame
 from hmerbench.benchmarks.resolve import refuse_filled_in, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
+from hmerbench.benchmarks.strict_files import flat, merge, nested, parse_yaml
+from hmerbench.benchmarks.training.learner import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
-from hmerbench.benchmarks.yaml_files import flat, merge, nested, parse_yaml
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate

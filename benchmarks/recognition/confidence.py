@@ -78,6 +78,5 @@ class Calibration:
 
 @cache
 def calibration(path: Path = FITTED) -> Calibration:
-    """The committed regression."""
     fitted: dict[str, Any] = read_plain(path)
     return Calibration(fitted["intercept"], fitted["weights"])

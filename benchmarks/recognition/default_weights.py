@@ -5,8 +5,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from hmerbench.benchmarks.data.download import download
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import download
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.runs.folder import RunFolder
 
@@ -59,10 +59,8 @@ def cache() -> Path:
 
 
 def address(source: str) -> str:
-    """The URL of an address or a folder."""
     return source.rstrip("/") if "://" in source else Path(source).resolve().as_uri()
 
 
 def sha256(path: Path) -> str:
-    """Digest of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,44 +1,75 @@
 """Recognition: the network's search over the images of a split; predictions and scores."""
 
+import json
 import math
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.progress import track
 
-from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.config import Config, digest_of_keys
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.layout import named
 from hmerbench.benchmarks.data.samples import Sample, evenly
-from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, revision
+from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, readers, revision
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
-from hmerbench.benchmarks.execution import readers
-from hmerbench.benchmarks.printing import err_console
-from hmerbench.benchmarks.recognition.kept import Kept, forget
-from hmerbench.benchmarks.recognition.rescoring import Lines, rescored
-from hmerbench.benchmarks.recognition.together import others
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.printing import err_console, progress
+from hmerbench.benchmarks.recognition.together import Lines, others, rescored
 from hmerbench.benchmarks.resolve import check_folder
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runtime import configure_libraries
 from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.evaluation.symlg import Unconverted, from_latex
+from hmerbench.models.files import parse_json
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import Searcher, searcher
 from hmerbench.models.network import Network
 from hmerbench.models.vocab import Vocabulary
 from hmerbench.models.weights import load_weights
 
-QUIET_SECONDS = 15  # between two lines of progress without a terminal
+PREFIX = ".reading-"  # of the files that keep what was read of a set so far
 GPU_IMAGES, GPU_PIXELS = 64, 6_000_000  # that a GPU reads at once: images, and padded pixels at the largest scale
 SCORES = ("score", "forward", "reverse", "direction", "spread")  # of a hypothesis
 Predictions = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (best tokens, hypotheses, best first)
+
+
+class Kept:
+    """The hypotheses of batches that were read, by the ids of their images, kept in a file, so that a search that is
+    stopped goes on where it was; a line of the file holds a batch."""
+
+    def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
+        """In a file of its own for all that decides what is read (`made_by`)."""
+        self.path = folder / f"{PREFIX}{digest_of_keys(made_by)}.jsonl"
+        self.batches: dict[tuple[str, ...], list[list[Hypothesis]]] = {}
+        lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.exists() else []
+        try:
+            for line in lines[:-1]:  # the last one is empty, or was cut short
+                row = parse_json(line)
+                nbest = [[Hypothesis(**each | {"ids": tuple(each["ids"])}) for each in found] for found in row["nbest"]]
+                self.batches[tuple(row["ids"])] = nbest
+        except (ValueError, TypeError, KeyError):  # a damaged line: what follows is read again
+            pass
+        write_atomically(self.path, "".join(map(_line, self.batches, self.batches.values())))
+
+    def add(self, ids: Sequence[str], nbest: list[list[Hypothesis]]) -> None:
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(_line(ids, nbest))
+
+
+def _line(ids: Sequence[str], nbest: list[list[Hypothesis]]) -> str:
+    return json.dumps({"ids": [*ids], "nbest": [[asdict(each) for each in found] for found in nbest]}) + "\n"
+
+
+def forget(folder: Path) -> None:
+    """Delete what is kept in a folder: by now it is written as predictions, or of other weights."""
+    for path in folder.glob(f"{PREFIX}*.jsonl"):
+        path.unlink(missing_ok=True)
 
 
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
@@ -123,19 +154,6 @@ def recognize(
     return {id_: (tuple(decode(best[0].ids)) if best else (), best) for id_, best in nbest.items()}
 
 
-def _with_progress(batches: list[Batch], what: str) -> Iterator[Batch]:
-    """The batches, with a progress bar on a terminal, else with an occasional line."""
-    if err_console.is_terminal:
-        yield from track(batches, f"  recognizing {what}", console=err_console, transient=True)
-        return
-    printed = time.monotonic()
-    for number, batch in enumerate(batches):
-        if time.monotonic() - printed > QUIET_SECONDS:
-            printed = time.monotonic()
-            err_console.print(f"  recognizing {what}: {100 * number // len(batches)} %")
-        yield batch
-
-
 class Reader:
     """A network ready to read as its settings say: alone or with others, with a language model or without."""
 
@@ -164,7 +182,7 @@ class Reader:
             size, pixels = max(size, GPU_IMAGES), GPU_PIXELS
         batches = evaluation_batches(samples, config, size, config.search.scales, pixels)[part]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            for batch in _with_progress(batches, what) if what else batches:
+            for batch in progress(batches, f"recognizing {what}") if what else batches:
                 nbest = kept.batches.get(tuple(batch.ids)) if kept else None
                 if nbest is None:
                     found = _search(self.read, batch, config.search.options, self.device)

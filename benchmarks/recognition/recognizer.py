@@ -11,26 +11,27 @@ On the command line: `hmerbench recognize formula.png`.
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import IO, Any, overload
 
 import cv2
 import numpy as np
+from PIL import Image, ImageOps
 
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.normalize_image import Prepared, prepare
+from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, prepare
+from hmerbench.benchmarks.data.pictures import gray_of
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, Evidence, calibration, evidence
 from hmerbench.benchmarks.recognition.default_weights import default_weights
-from hmerbench.benchmarks.recognition.pictures_given import Given, Picture, is_several, named
 from hmerbench.benchmarks.recognition.predict import SCORES, Reader
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.symlg import Unconverted
@@ -41,6 +42,8 @@ from hmerbench.models.network import Network
 from hmerbench.models.weights import load_weights
 
 BATCH = 64  # pictures that are prepared before they are read
+Picture = Path | bytes | np.ndarray  # a file, its content, or a gray image (H, W) uint8
+Given = Path | str | bytes | np.ndarray | Image.Image | IO[bytes]
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,10 @@ class Recognition:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Tokens of the best candidate."""
         return self.nbest[0].tokens
 
     @property
     def latex(self) -> str:
-        """LaTeX of the best candidate."""
         return self.nbest[0].latex
 
     @property
@@ -96,7 +97,6 @@ class Recognition:
 
     @property
     def confidence(self) -> float:
-        """Confidence of the best candidate."""
         return self.nbest[0].confidence
 
     @property
@@ -122,7 +122,6 @@ class Recognition:
         }
 
     def as_json(self, count: int) -> str:
-        """`to_dict` on one line of JSON."""
         return json.dumps(self.to_dict(count))
 
     def __repr__(self) -> str:
@@ -258,3 +257,69 @@ class Recognizer:
     def attention(self, recognition: Recognition) -> TracedAttention:
         """Attention of the network while it reads the best candidate."""
         return trace(self.model, self.config, recognition.ink, recognition.tokens)
+
+
+# ------------------------------------------------------------------------------------------------------- what is given
+
+
+def is_several(given: Any) -> bool:
+    """Whether a folder or a list of pictures was given."""
+    if isinstance(given, str | Path):
+        return Path(given).is_dir()
+    return isinstance(given, Iterable) and not isinstance(given, bytes | np.ndarray) and not hasattr(given, "read")
+
+
+def files(path: Path) -> list[Path]:
+    """The pictures in a folder, if there are any; else the path itself."""
+    try:
+        return [Path(name) for name, _ in named(path)]
+    except UserError:
+        return [path]
+
+
+def named(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
+    """Names and pictures, in the order given; a folder's in the order of their names.
+
+    Raises UserError for what is no picture, and for a folder without any.
+    """
+    if isinstance(given, str | Path):
+        path = Path(given)
+        if not path.is_dir():
+            return [(str(given), path)]
+        found = sorted(file for file in path.iterdir() if file.suffix.lower() in ENDINGS and file.is_file())
+        if not found:
+            raise UserError(f"{path}: no pictures in this folder; they end with {', '.join(ENDINGS[:4])}, …")
+        return [(str(file), file) for file in found]
+    if is_several(given):
+        return [pair for number, each in enumerate(given, 1) for pair in named(each, f"{name} {number}")]
+    if isinstance(given, Image.Image):
+        return [(getattr(given, "filename", "") or name, gray_of(ImageOps.exif_transpose(given)))]
+    if hasattr(given, "read"):
+        name, given = str(getattr(given, "name", name)), given.read()
+    if isinstance(given, bytes | bytearray | memoryview):
+        return [(name, bytes(given))]
+    if isinstance(given, np.ndarray):
+        return [(name, gray_array(given, name))]
+    raise UserError(
+        f"{name}: {type(given).__name__} is no picture; give a path, a folder, bytes, an array, a PIL image or a list"
+    )
+
+
+def gray_array(array: np.ndarray, name: str) -> np.ndarray:
+    """An array as a gray image (H, W) uint8: bool, whole numbers of 8 or 16 bits, or floats from 0 to 1; gray, RGB or
+    RGBA."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[..., 0]
+    fits = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
+    if fits and array.dtype == np.uint16:
+        array = (array >> 8).astype(np.uint8)
+    elif fits and array.dtype == bool:
+        array = array * np.uint8(255)
+    elif fits and array.dtype.kind == "f" and array.size and array.min() >= 0 and array.max() <= 1:
+        array = (array * 255).round().astype(np.uint8)
+    if not fits or array.dtype != np.uint8:
+        raise UserError(
+            f"{name}: an array of {array.dtype} of shape {array.shape} is no picture; give (H, W), RGB or RGBA as "
+            "uint8, or floats from 0 to 1"
+        )
+    return array if array.ndim == 2 else gray_of(Image.fromarray(array))

@@ -53,7 +53,6 @@ class Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(2 * self.server.seconds)
 
     def do_GET(self) -> None:
-        """Say which network reads."""
         if urlsplit(self.path).path == "/":
             limits = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
             self.answer(200, {"network": self.server.recognizer.name, **limits})
@@ -61,7 +60,6 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, {"error": f"there is only /, not {self.path[:80]}"})
 
     def do_POST(self) -> None:
-        """Recognize the picture in the body."""
         try:
             picture, count = self.picture(), self.count()
             found = self.server.recognized(picture).to_dict(count)
@@ -78,7 +76,6 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, found)
 
     def count(self) -> int:
-        """How many candidates are wanted."""
         value = parse_qs(urlsplit(self.path).query).get("nbest", ["5"])[-1]
         if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= 100):
             raise Refused(400, f"nbest must be a whole number from 1 to 100, not {value[:40]!r}")

@@ -9,10 +9,9 @@ import torch
 
 from hmerbench.benchmarks.data.archive import Archive, ink_beside, open_archive
 from hmerbench.benchmarks.data.batching import TrainingSet, evaluation_batches
-from hmerbench.benchmarks.data.exchange import exchanged
 from hmerbench.benchmarks.data.ink import ELEMENT_TOKENS, INKLESS, Canvas, Symbol
+from hmerbench.benchmarks.data.new_expressions import exchanged, parts, sub_expressions
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout, with_ink
-from hmerbench.benchmarks.data.sub_expressions import parts, sub_expressions
 from hmerbench.benchmarks.data.synthetic import expression
 from hmerbench.benchmarks.files import write_atomically, zipped
 from hmerbench.benchmarks.regression_gate import Values, digest

@@ -35,7 +35,7 @@ from hmerbench.benchmarks.regression_gate.searches import (
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
-from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
+from hmerbench.benchmarks.training.learner import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoring.inputs import read_predictions, tsv

@@ -14,28 +14,28 @@ from torch import nn, optim
 
 from hmerbench.benchmarks import language_settings as languages
 from hmerbench.benchmarks.config import FILLED_IN, Config, Training
-from hmerbench.benchmarks.data import augmentation, batching, exchange, ink, samples, sub_expressions, substitution
+from hmerbench.benchmarks.data import augmentation, batching, ink, new_expressions, samples
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.regression_gate import Values
 from hmerbench.benchmarks.resolve import names, read_named, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import flat
+from hmerbench.benchmarks.training.learner import teacher_forced
 from hmerbench.benchmarks.training.optimizer import average_decay, set_rate, update_average
-from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
-from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.models.network import build
 from hmerbench.models.weights import load_weights
 
 CONSTANTS = {  # settings of what is generated and held out that no preset changes
-    augmentation: ("LOW", "HIGH", "WIDE", "THICKER", "THINNER"),
-    batching: ("CELL", "STEPS", "SPREAD", "STRETCH", "COARSE_CELL", "COARSE_STRETCH", "COARSE_STEPS"),
-    exchange: ("TRIES", "MAX_TOKENS", "TALLER"),
-    ink: ("MARGIN", "MAX_SIDES"),
-    samples: ("HELD_OUT", "HELD_OUT_SEED"),
-    sub_expressions: ("SYMBOL_HEIGHT", "MAX_ENLARGEMENT"),
-    substitution: ("PROPORTION_TOLERANCE", "MAX_INSTANCES", "LINE_THICKNESS"),
+    "augmentation": (augmentation, "LOW", "HIGH", "WIDE", "THICKER", "THINNER"),
+    "batching": (batching, "CELL", "STEPS", "SPREAD", "STRETCH", "COARSE_CELL", "COARSE_STRETCH", "COARSE_STEPS"),
+    "exchange": (new_expressions, "TRIES", "MAX_TOKENS", "TALLER"),
+    "ink": (ink, "MARGIN", "MAX_SIDES"),
+    "samples": (samples, "HELD_OUT", "HELD_OUT_SEED"),
+    "sub_expressions": (new_expressions, "SYMBOL_HEIGHT", "MAX_ENLARGEMENT"),
+    "substitution": (augmentation, "PROPORTION_TOLERANCE", "MAX_INSTANCES", "LINE_THICKNESS"),
 }
 LATE = 1_000_000  # a step by which averaged weights have long reached their decay
 
@@ -53,8 +53,8 @@ def preset_values() -> Values:
         values |= _settings(recipe, own)
     for recipe in names(languages.RECIPES):
         values |= _settings(recipe, languages.resolve(recipe, 0).model_dump(mode="json"))
-    for module, constants in CONSTANTS.items():
-        values |= _settings(module.__name__.rpartition(".")[2], {name: getattr(module, name) for name in constants})
+    for name, (module, *constants) in CONSTANTS.items():
+        values |= _settings(name, {constant: getattr(module, constant) for constant in constants})
     fixed = [Training(epochs=n, fixed_statistics=0.3, recalibrate=1).first_fixed for n in range(1, 13)]
     return values | {"fixed statistics: first epoch of 1 to 12": str(fixed)}
 

@@ -4,7 +4,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from hmerbench.benchmarks.yaml_files import parse_yaml
+from hmerbench.benchmarks.strict_files import parse_yaml
 from hmerbench.evaluation.datasets import crohme
 
 

@@ -9,7 +9,7 @@ from hmerbench.benchmarks.language_settings import RECIPES
 from hmerbench.benchmarks.resolve import SHIPPED, names
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.language import LanguageRun
-from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.benchmarks.strict_files import read_yaml
 
 AnyRun = RunFolder | LanguageRun
 KINDS = (RunFolder, LanguageRun)  # told apart by the file of their settings

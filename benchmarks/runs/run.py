@@ -19,9 +19,8 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no
 from hmerbench.benchmarks.config import RunSettings
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import content_of, folders_with, locked, write_atomically
-from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.benchmarks.strict_files import read_plain, read_yaml
 from hmerbench.benchmarks.validation import first_fault
-from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.models.files import one_line
 
 Settings = TypeVar("Settings", bound=RunSettings)

@@ -30,8 +30,8 @@ from mlflow.exceptions import MlflowException
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.listing import AnyRun
+from hmerbench.benchmarks.strict_files import flat
 from hmerbench.benchmarks.tracking.tree import NOTE
-from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.evaluation.datasets import datasets
 from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.score import Score

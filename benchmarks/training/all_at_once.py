@@ -63,7 +63,6 @@ class Cast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *parameters: Tensor) -> tuple[Tensor, ...]:
-        """Copies with the same strides."""
         return _copies(parameters, torch.bfloat16)
 
     @staticmethod

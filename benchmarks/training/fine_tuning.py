@@ -5,8 +5,6 @@ is as the weights were, but for 20 epochs and at a fifth of the learning rate. N
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +13,15 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.layout import named
 from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
 from hmerbench.benchmarks.environment import best_device
-from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, counted
 from hmerbench.benchmarks.recognition.predict import named_samples, recognize
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
-from hmerbench.benchmarks.resolve import read_named, refuse_filled_in, sized
+from hmerbench.benchmarks.resolve import read_named, refuse_filled_in
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.training.start import FILE, first_weights
+from hmerbench.benchmarks.training.learner import START, first_weights
 from hmerbench.benchmarks.validation import validate
-from hmerbench.benchmarks.yaml_files import merge
 from hmerbench.evaluation.scoring.metrics import interval_text
 from hmerbench.models.network import Network
-from hmerbench.models.settings import of_its_network
 from hmerbench.models.vocab import SPECIAL
 from hmerbench.models.weights import load_weights, pack_weights
 
@@ -36,17 +31,16 @@ MEASURED = 200  # images at most on which the gain is measured
 GAIN = "gain.json"
 
 
-def fine_tuned(weights: Path, recipe: str, preset: str, seed: int, archive: Archive, place: Path) -> RunFolder:
+def fine_tuned(weights: Path, preset: str, seed: int, archive: Archive, place: Path) -> RunFolder:
     """The folder, under `place`, of a run that starts from weights.
 
     `weights`: a run folder, a weights file in one, or a .ckpt of CoMER's authors. Raises UserError or CheckpointError
-    for those that cannot be loaded, and UserError for those of another network than that of a `recipe`, if one is
-    given.
+    for those that cannot be loaded.
     """
     start = Recognizer.load(weights)
     packed = pack_weights(start.model.cpu())
     theirs = start.config
-    keys: dict[str, Any] = theirs.model_dump(mode="json") | _effort(theirs, weights, recipe, preset)
+    keys: dict[str, Any] = theirs.model_dump(mode="json") | _effort(theirs, weights, preset)
     keys |= {"schema_version": SCHEMA, "seed": seed, "heldout": HELD_OUT}
     whose = f"{theirs.recipe}/{theirs.preset}-seed{theirs.seed}"
     keys["start"] = {"weights": whose, "digest": hashlib.sha256(packed).hexdigest()}
@@ -60,42 +54,25 @@ def fine_tuned(weights: Path, recipe: str, preset: str, seed: int, archive: Arch
         training["validate_every"] = training["epochs"]
     run_settings = validate(Config, keys, f"{weights}: fine-tuning")
     run = RunFolder(place / run_settings.run_name, run_settings)
-    run.write(FILE, packed)
+    run.write(START, packed)
     _tell_words({*start.model.vocabulary.words} - {*SPECIAL}, archive.words)
     return run
 
 
-def _effort(theirs: Config, weights: Path, recipe: str, preset: str) -> dict[str, Any]:
-    """How the run is trained: as a preset says, and a recipe, or as the weights were, but less."""
-    wanted: dict[str, Any] = {}
-    for kind, name in (("presets", preset), ("recipes", recipe)):
-        if name:
-            _, keys, source = read_named(kind, name)
-            refuse_filled_in(keys, source)
-            wanted = merge(wanted, keys)
-    if recipe:
-        _refuse_other_network(theirs, weights, wanted.get("model", {}), recipe, preset)
+def _effort(theirs: Config, weights: Path, preset: str) -> dict[str, Any]:
+    """How the run is trained: as a preset says, or as the weights were, but less."""
     if preset:
+        _, keys, source = read_named("presets", preset)
+        refuse_filled_in(keys, source)
         named_ = {"recipe": theirs.recipe, "preset": f"{Path(preset).stem}-from-{theirs.preset}"}
-        told = {key: wanted[key] for key in ("training", "augmentation") if key in wanted}
+        told = {key: keys[key] for key in ("training", "augmentation") if key in keys}
         effort = validate(Config, named_ | told, preset)
         return effort.model_dump(mode="json", include={"preset", "training", "augmentation"})
-    rate = RATE * theirs.training.optimizer.lr
-    less = {"training.epochs": EPOCHS, "training.optimizer.lr": rate, "training.batching.curriculum": 0}
-    less |= {"training.schedule.name": "cosine", "training.schedule.warmup": 0.1, "training.early_stop": None}
+    less = {"training.epochs": EPOCHS, "training.optimizer.lr": RATE * theirs.training.optimizer.lr}
+    less |= {"training.batching.curriculum": 0, "training.early_stop": None}
+    less |= {"training.schedule.name": "cosine", "training.schedule.warmup": 0.1}
     effort = theirs.changed(less | {"preset": f"from-{theirs.preset}"}, str(weights))
     return effort.model_dump(mode="json", include={"preset", "training"})
-
-
-def _refuse_other_network(theirs: Config, weights: Path, model: Mapping[str, Any], recipe: str, preset: str) -> None:
-    """Raise UserError if a recipe, with a preset that says the sizes, describes another network than the weights'."""
-    wanted = asdict(of_its_network(sized(model, recipe))) if preset else dict(model)
-    own = asdict(theirs.model)
-    other = [key for key in wanted if own.get(key) != wanted[key] and "dropout" not in key]
-    if other:
-        differ = ", ".join(f"{key} {own.get(key, 'absent')} instead of {wanted[key]}" for key in other)
-        what = f"{recipe} with {preset}" if preset else recipe
-        raise UserError(f"{weights}: another network than that of {what} ({differ}); leave out --recipe")
 
 
 def _tell_words(theirs: set[str], own: set[str]) -> None:

@@ -6,23 +6,27 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.batching import Inputs
+from hmerbench.benchmarks.data.batching import Batch, Inputs
 from hmerbench.benchmarks.environment import in_bf16
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training import foreach
 from hmerbench.benchmarks.training.all_at_once import AllAtOnce
 from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
 from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
 from hmerbench.benchmarks.training.distributed import Team, seed_of
 from hmerbench.benchmarks.training.optimizer import average_decay, make_optimizer, update_average
-from hmerbench.benchmarks.training.start import begin_with
-from hmerbench.models.network import Network, build
+from hmerbench.models.network import NO_WORD, Network, build
 from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.weights import load_weights
+
+START = "start.safetensors"  # in a run's folder: the weights that it starts from, those of another run
 
 
 class Learner:
@@ -143,7 +147,6 @@ class Learner:
         update_average(self.average, self.model, self.decay)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that a checkpoint needs."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
         return tensors | flatten_optimizer(self.optimizer)
@@ -186,12 +189,10 @@ class Learner:
 
 
 def make_recorder() -> Record:
-    """What records steps."""
     return CudaRecord()
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """All batch normalization layers of a network, in order."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
@@ -212,3 +213,42 @@ def momentum(norms: Sequence[_BatchNorm], value: float | None) -> Iterator[None]
     finally:
         for norm, old in zip(norms, before, strict=True):
             norm.momentum = old
+
+
+def first_weights(run: RunFolder) -> Network | None:
+    """The network that a run starts from, which lies in its folder, so that it can be resumed wherever it is taken;
+    None if it starts from scratch. Raises UserError or CheckpointError."""
+    start, path = run.settings.start, run.path / START
+    if not start.digest:
+        return None
+    if not path.is_file() or run.file_digest(START) != start.digest:
+        raise UserError(f"{path}: is not the file of {start.weights} that this run starts from; give --from again")
+    return load_weights(path, run.settings.model)
+
+
+@torch.no_grad()
+def begin_with(model: Network, start: Network) -> None:
+    """Give a network the weights of another one whose words are the first of its own; rows of the others stay."""
+    own = model.state_dict(keep_vars=True)
+    for name, tensor in start.state_dict().items():
+        _first_rows(own[name], tensor).copy_(tensor)
+
+
+def _first_rows(tensor: Tensor, start: Tensor) -> Tensor:
+    return tensor[: len(start)] if tensor.shape != start.shape else tensor
+
+
+@torch.inference_mode()
+def teacher_forced(model: Network, batches: Iterable[Batch]) -> tuple[float, float]:
+    """Mean loss per word and accuracy of words in percent, each word given the true ones before it.
+
+    Puts the model into evaluation mode; runs on the CPU, in float32.
+    """
+    model.eval()
+    loss, correct, words = 0.0, 0, 0
+    for batch in batches:
+        logits, truth = model.predict(batch.images.float() / 255, batch.mask, model.targets(batch.tokens))
+        loss += float(F.cross_entropy(logits.flatten(0, -2), truth.flatten(), reduction="sum"))
+        correct += int((logits.argmax(-1) == truth).sum())
+        words += int((truth != NO_WORD).sum())
+    return loss / words, 100 * correct / words

@@ -158,7 +158,6 @@ def average_decay(decay: float, step: int) -> float:
 
 
 def update_average(average: Mapping[str, Tensor], model: nn.Module, decay: float | Tensor) -> None:
-    """Update the exponential moving average of the weights."""
     if not average:
         return
     averages, weights = list(average.values()), [parameter.detach() for parameter in model.parameters()]

@@ -18,24 +18,21 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hmerbench.benchmarks.config import SCHEMA
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.batching import Inputs, ahead, prepared, worker_lost
+from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.data.samples import Sample
-from hmerbench.benchmarks.environment import environment
+from hmerbench.benchmarks.environment import Execution, environment
 from hmerbench.benchmarks.errors import Diverged, UserError, lacks_memory, out_of_memory_reason
-from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.files import locked, remove_partial
-from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.printing import TrainingProgress, err_console
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.resolve import check_folder
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
-from hmerbench.benchmarks.training.learner import Learner
+from hmerbench.benchmarks.training.learner import Learner, first_weights
 from hmerbench.benchmarks.training.optimizer import assign_rate, set_rate
-from hmerbench.benchmarks.training.progress import Report
-from hmerbench.benchmarks.training.start import first_weights
-from hmerbench.benchmarks.training.training_data import training_data
+from hmerbench.benchmarks.training.training_data import ahead, prepared, training_data, worker_lost
 from hmerbench.models.network import Network
 from hmerbench.models.weights import pack_weights
 
@@ -139,7 +136,8 @@ class Trainer:
             self._save()  # to resume from if recordings must be given up in the first minute
         training = self.config.training
         stream = own_stream(self.team.device) if self.learner.replays else nullcontext()
-        with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
+        name, done = f"{self.config.recipe} {self.config.preset} seed {self.config.seed}", self.state.epoch
+        with stream, TrainingProgress(name, training.epochs, done, quiet=self.team.rank > 0) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
                 try:
                     self._epoch(report)
@@ -172,7 +170,7 @@ class Trainer:
         self.learner.optimizer.zero_grad()  # gradients of the interrupted step
         self._resume()
 
-    def _epoch(self, report: Report) -> None:
+    def _epoch(self, report: TrainingProgress) -> None:
         state, training, team, learner = self.state, self.config.training, self.team, self.learner
         plan, micro_batches = next(self.plans), training.batching.micro_batches
         steps = len(plan) // micro_batches
@@ -212,7 +210,7 @@ class Trainer:
         state.epoch, state.position = state.epoch + 1, 0
         self._end_epoch(line, report)
 
-    def _end_epoch(self, line: dict[str, Any], report: Report) -> None:
+    def _end_epoch(self, line: dict[str, Any], report: TrainingProgress) -> None:
         """Validate, then write the epoch's line of the history, a checkpoint and weights."""
         line |= self._validate()
         if self.team.rank == 0:  # an epoch that is repeated after a kill replaces its old line

@@ -1,27 +1,33 @@
-"""The training and validation data of a run."""
+"""The training and validation data of a run, and its batches, which processes may prepare in advance."""
 
-from collections import Counter
+import ctypes
+import pickle
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from hmerbench.benchmarks.config import Config, Data
 from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.augmentation import Substitution
 from hmerbench.benchmarks.data.batching import TrainingSet
-from hmerbench.benchmarks.data.exchange import exchanged
+from hmerbench.benchmarks.data.new_expressions import exchanged, sub_expressions
 from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
-from hmerbench.benchmarks.data.sub_expressions import sub_expressions
-from hmerbench.benchmarks.data.substitution import Substitution
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.models.network import Network
 
+PR_SET_PDEATHSIG = 1  # as in linux/prctl.h
+AHEAD, WORKER_SECONDS = 8, 120  # batches that a worker is ahead; how long one may take before it counts as lost
+
 
 def training_data(
-    config: Config,
-    archive: Archive,
-    samples: list[Sample] | None,
-    device: torch.device,
-    network: Network | None = None,
+    config: Config, archive: Archive, samples: list[Sample] | None, device: torch.device, network: Network | None = None
 ) -> tuple[TrainingSet, list[Sample]]:
     """The training set, and the samples on which weights are selected (none if the last epoch's are taken).
 
@@ -73,3 +79,69 @@ def _tell_left_out(samples: list[Sample], data: Data) -> None:
     if large + long:
         reasons = ", ".join(f"{count:,} above {what}" for what, count in counts.items() if count)
         err_console.print(f"training on {len(samples) - large - long:,} of {len(samples):,} expressions ({reasons})")
+
+
+# ------------------------------------------------------------------------------------------------- batches in advance
+
+
+class Preparation(Dataset[bytes]):
+    """The batches of an epoch as `torch.utils.data` asks for them, by their lists of sample numbers."""
+
+    def __init__(self, training_set: TrainingSet, epoch: int):
+        self.training_set, self.epoch = training_set, epoch
+
+    def __getitem__(self, indices: Sequence[int]) -> bytes:
+        """As bytes, which travel through a pipe: tensors would need shared memory, of which containers have little."""
+        return pickle.dumps(self.training_set.prepare(self.epoch, indices), pickle.HIGHEST_PROTOCOL)
+
+
+def prepared(training_set: TrainingSet, epoch: int, plan: Sequence[Sequence[int]], workers: int) -> Iterator[Any]:
+    """`prepare` of each batch of a plan, in order, by `workers` processes, each some batches ahead; without, here.
+
+    Raises UserError if such a process is killed.
+    """
+    if not workers:
+        yield from (training_set.prepare(epoch, indices) for indices in plan)
+        return
+    batches = Preparation(training_set, epoch)
+    loader = DataLoader(
+        batches,
+        batch_size=None,
+        sampler=plan,  # pyright: ignore[reportArgumentType] (lists are keys like others)
+        num_workers=min(workers, len(plan)),
+        prefetch_factor=AHEAD,
+        multiprocessing_context="fork",  # they share the samples, and never touch the device
+        generator=torch.Generator(),  # or torch's own would move on
+        timeout=WORKER_SECONDS,
+        worker_init_fn=_end_with_parent,
+    )
+    try:
+        yield from map(pickle.loads, loader)
+    except RuntimeError as error:
+        if "DataLoader" not in str(error):
+            raise
+        raise UserError(worker_lost(error)) from error
+
+
+def _end_with_parent(_: int) -> None:
+    """End at once if the training is killed: a worker has inherited the lock on the run's folder (Linux)."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def ahead(make: Callable[[int], Any], numbers: Iterable[int]) -> Iterator[Any]:
+    """make(number) of all numbers in order, each made by a thread while the one before it is used."""
+    with ThreadPoolExecutor(1) as pool:
+        made = deque[Future[Any]]()
+        for number in numbers:
+            made.append(pool.submit(make, number))
+            if len(made) > 1:
+                yield made.popleft().result()
+        yield from (future.result() for future in made)
+
+
+def worker_lost(error: RuntimeError) -> str:
+    """What to do when a process that prepares batches is gone."""
+    reason = str(error).splitlines()[0].rstrip(".")
+    again = "run the same command again, with --workers 0 if it recurs"
+    return f"a process that prepares batches was lost ({reason}); {again}"

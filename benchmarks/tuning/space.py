@@ -18,10 +18,9 @@ from pydantic import Field, model_validator
 from hmerbench.benchmarks.config import FILLED_IN, SEED_LIMIT, Config, Strict
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.keys import settable
-from hmerbench.benchmarks.resolve import SHIPPED, names, read_named, refuse_filled_in, resolve
+from hmerbench.benchmarks.resolve import SHIPPED, names, read_named, refuse_filled_in, resolve, settable
+from hmerbench.benchmarks.strict_files import flat, merge, nested, read_yaml, to_yaml
 from hmerbench.benchmarks.validation import validate
-from hmerbench.benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
 from hmerbench.models.files import parse_json
 
 # equal in all trials, which are judged by the same expressions

@@ -16,8 +16,7 @@ from PIL import Image
 from hmerbench.benchmarks.data import archive as archives
 from hmerbench.benchmarks.data import store
 from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.data.describe import describe
-from hmerbench.benchmarks.data.passport import passport, skip_reason
+from hmerbench.benchmarks.data.passport import describe, passport, skip_reason
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import datasets, symlg

@@ -22,13 +22,12 @@ from hmerbench.benchmarks.data.batching import (
     pad,
     padded,
     padded_steps,
-    prepared,
     shape_batches,
-    worker_lost,
 )
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
+from hmerbench.benchmarks.training.training_data import prepared, worker_lost
 from tests.helpers.paths import PARITY
 
 

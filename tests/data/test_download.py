@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hmerbench.benchmarks.data import download as module
-from hmerbench.benchmarks.data.download import download
+from hmerbench.benchmarks import files as module
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import download
 
 CONTENT = bytes(range(256)) * 4000
 
@@ -145,7 +145,7 @@ def test_errors_are_one_line(server: Server, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "full.zip.part").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"(?i)writ\w+ (output|body|received|file)"):
         download(tmp_path / "full.zip", server.url, "00")
-    monkeypatch.setattr(module, "MAX_BYTES", 1000)
+    monkeypatch.setattr(module, "MAX_DOWNLOAD", 1000)
     with pytest.raises(UserError, match="Maximum file size exceeded"):
         fetch(server, tmp_path)
     server.server_close()

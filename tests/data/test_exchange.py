@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.exchange import exchanged
-from hmerbench.benchmarks.data.expression_tree import Line, parse
 from hmerbench.benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
+from hmerbench.benchmarks.data.new_expressions import Line, exchanged, parse
 from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
 from hmerbench.evaluation.symlg import from_latex
 from hmerbench.models.vocab import Vocabulary

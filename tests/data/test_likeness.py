@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from hmerbench.benchmarks.data.likeness import fingerprint, near, pixels
+from hmerbench.benchmarks.data.passport import fingerprint, near, pixels
 
 FORMULAS = ["x^2+1", "y^2+1", "a-b=c", "3(k+7)", "dx/dt", "x^2-1", "(1,2,n)", "|a|+|b|"]
 

@@ -13,8 +13,7 @@ from PIL import Image
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.normalize_image import MAX_PIXELS, decoded, drawn_as_crohme, pixels_to_decode, prepare
-from hmerbench.benchmarks.data.pictures import gray_of
-from hmerbench.benchmarks.data.surroundings import without_surroundings
+from hmerbench.benchmarks.data.pictures import gray_of, without_surroundings
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import datasets
 from tests.helpers.paths import ROOT

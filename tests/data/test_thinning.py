@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from hmerbench.benchmarks.data.thinning import thin
+from hmerbench.benchmarks.data.pictures import thin
 
 HALF = 40  # px, of a stroke's length
 

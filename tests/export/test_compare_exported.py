@@ -9,7 +9,8 @@ import pytest
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.export import compare
-from hmerbench.benchmarks.export.compare import bench_export, sample_of, stored
+from hmerbench.benchmarks.export.compare import bench_export, sample_of
+from hmerbench.benchmarks.strict_files import read_table
 from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.tiny import tiny_archive
 
@@ -61,9 +62,9 @@ def test_weights_are_compared_by_pairs(archive: Archive, tmp_path: Path, monkeyp
     assert [row["same_reading"] for row in rows] == [4, 4, 3, 3]
     assert [row["megabytes"] for row in rows[1:]] == [0.0, 0.0, 0.0] and rows[3]["low"] < -25 < rows[3]["high"]
     again = bench_export(archive, [MEDIUM], tmp_path, 4)  # in place of the earlier rows
-    assert len(again) == len(stored(tmp_path / "exported.csv")) == 4
+    assert len(again) == len(read_table(tmp_path / "exported.csv")) == 4
     assert "| -25.0 (" in (tmp_path / "exported.md").read_text()
 
 
 def test_the_committed_page_tells_its_rows() -> None:
-    assert compare.page(stored(ROOT / "results/exported.csv")) == (ROOT / "results/exported.md").read_text()
+    assert compare.page(read_table(ROOT / "results/exported.csv")) == (ROOT / "results/exported.md").read_text()

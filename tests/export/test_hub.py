@@ -40,12 +40,6 @@ def test_the_card_names_the_weights_it_started_from(medium: Recognizer) -> None:
     assert "seed 7, starting from the weights of comer-fusion/large-seed7 (SHA-256 0123456789abcdef…): 1.3 M" in body
 
 
-def test_results_are_written_in_the_newer_form_too() -> None:
-    for entry in hub.entries(RunFolder(MEDIUM)):
-        assert set(entry) == {"dataset", "value", "notes"} and set(entry["dataset"]) == {"id", "task_id"}
-        assert 0 < entry["value"] < 100 and "n=" in entry["notes"]
-
-
 def test_a_run_without_scores_is_refused(medium: Recognizer, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no scores"):
         hub.write_hub(medium, RunFolder(tmp_path), tmp_path / "hub", "float32")

@@ -12,7 +12,8 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import at_random
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.draw import replay as replaying
-from hmerbench.benchmarks.export.draw.replay import Replayed, as_csv, page_of, replay, stored
+from hmerbench.benchmarks.export.draw.replay import COLUMNS, Replayed, page_of, replay, stored
+from hmerbench.evaluation import csv_text
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive
 
@@ -72,9 +73,9 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
         Replayed("a", "x , y", '\\frac "', "", 0.25, 1.5, 1, 0, 0, 2.0, 3.5, "abc"),
         Replayed("b", "", "", "", 0, 0),
     ]
-    (tmp_path / "replayed.csv").write_text(as_csv(rows))
+    (tmp_path / "replayed.csv").write_text(csv_text(COLUMNS, map(vars, rows)))
     assert stored(tmp_path / "replayed.csv") == rows and stored(tmp_path / "none.csv") == []
-    (tmp_path / "replayed.csv").write_text(as_csv(rows).replace("1.5", "soon"))
+    (tmp_path / "replayed.csv").write_text(csv_text(COLUMNS, map(vars, rows)).replace("1.5", "soon"))
     with pytest.raises(UserError, match=r"replayed\.csv: damaged"):
         stored(tmp_path / "replayed.csv")
 

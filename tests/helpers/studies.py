@@ -6,7 +6,7 @@ from typing import Any
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import Diverged
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.yaml_files import merge
+from hmerbench.benchmarks.strict_files import merge
 from tests.helpers.made_up import put_environment
 
 SPACE = {

@@ -18,7 +18,7 @@ from hmerbench.benchmarks.data.archive import PREPARED_MARKER, open_archive
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.yaml_files import merge
+from hmerbench.benchmarks.strict_files import merge
 from tests.helpers.disk import wait_for_no_disk
 
 SYMBOLS = ["1", "2", "x", "+", "-"]

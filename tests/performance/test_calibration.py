@@ -16,8 +16,7 @@ from hmerbench.benchmarks.data.normalize_image import decoded
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import calibration
-from hmerbench.benchmarks.performance.calibration import calibrate, cross_validated, fitted
-from hmerbench.benchmarks.performance.reliability import brier, gap, log_loss, page
+from hmerbench.benchmarks.performance.calibration import brier, calibrate, cross_validated, fitted, gap, log_loss, page
 from hmerbench.benchmarks.performance.strange_pictures import KINDS, in_another_pen, nonsense
 from hmerbench.benchmarks.performance.trial import PLAIN
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, FITTED, Evidence

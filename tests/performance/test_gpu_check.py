@@ -8,8 +8,8 @@ import torch
 
 import hmerbench.benchmarks.training.learner as learning
 from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.environment import Execution
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.performance import bench
 from hmerbench.benchmarks.performance import gpu_check as check
 from tests.helpers.recording import GRAPHS, LACKING, rehearsed

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.data.importing.splits import Choice
+from hmerbench.benchmarks.data.importing.source import Choice
 from hmerbench.benchmarks.data.importing.write import import_data
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import ink_import

@@ -7,8 +7,7 @@ import pytest
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.recognition import predict as reading
-from hmerbench.benchmarks.recognition.kept import PREFIX, Kept
-from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.recognition.predict import PREFIX, Kept, predict
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.inference.options import Hypothesis
 from hmerbench.models.network import build

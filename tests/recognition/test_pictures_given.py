@@ -10,8 +10,7 @@ import pytest
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.default_weights import best_run
-from hmerbench.benchmarks.recognition.pictures_given import gray_array, is_several, named
-from hmerbench.benchmarks.recognition.recognizer import BATCH, Recognition, Recognizer
+from hmerbench.benchmarks.recognition.recognizer import BATCH, Recognition, Recognizer, gray_array, is_several, named
 from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.mathml import from_mathml, to_mathml
 from tests.helpers.pictures import INK, LATEX, PAPER

@@ -8,7 +8,7 @@ from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.presets import COST, READS, advice, expected_time, ladder, measured_cost
 from hmerbench.benchmarks.resolve import PRESETS, SHIPPED, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.benchmarks.strict_files import read_yaml
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.importing.splits import Choice
+from hmerbench.benchmarks.data.importing.source import Choice
 from hmerbench.benchmarks.data.importing.write import import_data
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically

@@ -11,8 +11,7 @@ import yaml
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.figures.write import read_runs
 from hmerbench.benchmarks.runs.folder import Epoch, RunFolder
-from hmerbench.benchmarks.strict_files import read_plain
-from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.benchmarks.strict_files import read_plain, read_yaml
 from tests.helpers.paths import ROOT
 
 

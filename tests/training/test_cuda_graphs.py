@@ -16,9 +16,8 @@ import hmerbench.benchmarks.training.learner as learning
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.batching import Inputs
-from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.environment import Execution, best_device
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.performance.bench import with_torch_dropout
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.cuda_graphs import EAGER_STEPS, CudaRecord, Replays, own_stream

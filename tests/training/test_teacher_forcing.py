@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hmerbench.benchmarks.data.batching import Batch
-from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
+from hmerbench.benchmarks.training.learner import teacher_forced
 from hmerbench.models.network import NO_WORD
 
 

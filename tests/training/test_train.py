@@ -20,10 +20,9 @@ import torch
 from safetensors.torch import load_file
 
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.batching import ahead
 from hmerbench.benchmarks.data.samples import Sample, split_heldout
+from hmerbench.benchmarks.environment import WORKERS
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.execution import WORKERS
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -33,6 +32,7 @@ from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkp
 from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.trainer import Trainer, train
+from hmerbench.benchmarks.training.training_data import ahead
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.models.files import CheckpointError
 from tests.helpers.paths import ROOT

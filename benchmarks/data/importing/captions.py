@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.benchmarks.strict_files import read_yaml
 from hmerbench.models.vocab import Vocabulary
 
 _RULES = read_yaml(Path(__file__).with_name("caption_rules.yaml"))

@@ -1,12 +1,14 @@
-"""What is imported: the files of a folder, of a zip, or one file with what lies beside it."""
+"""What is imported: the files of a folder, of a zip, or one file with what lies beside it; and which split an
+expression belongs to: as its source or a list says, or a share held out by writer or formula."""
 
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -16,6 +18,9 @@ from hmerbench.benchmarks.data.normalize_image import ENDINGS
 from hmerbench.benchmarks.data.store import MAX_ENTRIES, ZipStore, refuse_large
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
+from hmerbench.evaluation import InputError, lines
+from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, read_text
+from hmerbench.evaluation.strict import first_twice
 
 MAX_IMAGE = 64 << 20  # bytes
 NO_CAPTION = "no caption for the image"
@@ -57,12 +62,10 @@ class LeftOut:
     names: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, name: str, reason: str) -> None:
-        """Leave out an expression."""
         self.names.setdefault(reason, []).append(name)
 
     @property
     def count(self) -> int:
-        """How many were left out."""
         return sum(map(len, self.names.values()))
 
 
@@ -112,7 +115,6 @@ class Source:
             raise UserError(f"{self.path}: {name} is not UTF-8 text; save it as that") from None
 
     def text(self, name: str) -> str:
-        """The text of a file. Raises UserError."""
         with self.opened(name) as file:
             return file.read()
 
@@ -147,9 +149,8 @@ class Source:
                 return [exact]
         stems = {path.name, path.stem} if path.suffix.lower() in ENDINGS else {path.name}
         found = [file for stem in sorted(stems) for file in self._by_stem.get(stem, ())]
-        for near in _nearer(beside):
-            below = [file for file in found if not near or file.startswith(f"{near}/")]
-            if below:
+        for near in (PurePosixPath(beside), *PurePosixPath(beside).parents):  # the source itself last
+            if below := [file for file in found if PurePosixPath(file).is_relative_to(near)]:
                 return below
         return []
 
@@ -159,16 +160,10 @@ class Source:
         return sorted(files - self._named)
 
 
-def _nearer(folder: str) -> Iterator[str]:
-    """A folder and those above it, the source itself last."""
-    path = PurePosixPath(folder)
-    yield from (place.as_posix() for place in (path, *path.parents) if place.as_posix() != ".")
-    yield ""
-
+# -------------------------------------------------------------------------------------------------------------- splits
 
 SPLITS = {"train": "train", "training": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "valid")
-
-
+# folders that tell no split
 GENERIC = {"data", "img", "imgs", "images", "image", "captions", "caption", "labels", "label", "metadata", "inkml"}
 
 
@@ -188,3 +183,74 @@ def split_told(image: str) -> str:
     """The split that the folders of an image tell, if they say train, valid, test or a year of CROHME."""
     told = split_named((PurePosixPath(image.replace("\\", "/")).parent / "image").as_posix())
     return told if told in SPLITS.values() or re.fullmatch(r"test.*|20[12]\d", told) else ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How splits are told. `listed` are lines of ID and split; `test_share` is held out of what is not a test set;
+    `everything` goes to one split."""
+
+    everything: str = ""
+    listed: tuple[tuple[str, str], ...] = ()
+    test_share: float = 0.0
+    seed: int = 7
+
+
+def chosen(rows: list[Row], choice: Choice, left_out: LeftOut) -> list[Row]:
+    """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set."""
+    lists = dict(choice.listed)
+    kept = []
+    for row in rows:
+        split = choice.everything or row.split
+        if lists:
+            split = lists.get(row.id, "")
+            if not split:
+                left_out.add(row.id, "not in the list of splits")
+                continue
+        row.split = split
+        kept.append(row)
+    if choice.test_share:
+        return _held_out(kept, choice, left_out)
+    for row in kept:
+        row.split = row.split or "test"
+    return kept
+
+
+def _held_out(rows: list[Row], choice: Choice, left_out: LeftOut) -> list[Row]:
+    """`test_share` of what is in train or in no split becomes the test set: whole writers where they are known, whose
+    formulas that occur in train are left out; else whole formulas."""
+    if not 0 < choice.test_share < 1:
+        raise UserError(f"--test-share {choice.test_share:g}: must lie between 0 and 1, such as 0.1")
+    pool = [row for row in rows if row.split in ("", "train")]
+    by_writer = bool(pool) and all(row.writer for row in pool) and len({row.writer for row in pool}) > 1
+    groups: dict[Hashable, list[Row]] = {}
+    for row in pool:
+        groups.setdefault(row.writer if by_writer else row.tokens, []).append(row)
+    held, wanted = set[int](), choice.test_share * len(pool)
+    for key in sorted(groups, key=lambda key: sha256(f"{choice.seed} {key}".encode()).digest()):
+        if len(held) >= wanted:
+            break
+        held |= {id(row) for row in groups[key]}
+    for row in pool:
+        row.split = "test" if id(row) in held else "train"
+    seen = {row.tokens for row in pool if row.split == "train"}
+    kept = []
+    for row in rows:
+        if id(row) in held and row.tokens in seen:
+            left_out.add(row.id, "of a held-out writer, but its formula occurs in train")
+        else:
+            kept.append(row)
+    return kept
+
+
+def listed(path: Path) -> tuple[tuple[str, str], ...]:
+    """The ids and splits in a file: lines of an id, a blank or a tab, and a split. Raises UserError."""
+    try:
+        words = [line.split() for line in lines(read_text(path, MAX_CAPTIONS)) if line.strip()]
+    except InputError as error:
+        raise UserError(str(error)) from None
+    if any(len(pair) != 2 for pair in words):
+        raise UserError(f"{path}: a list of splits has an id and a split on every line, such as `a1 train`")
+    if twice := first_twice(id_ for id_, _ in words):
+        raise UserError(f"{path}: the id {twice} occurs twice; keep one")
+    return tuple((id_, split) for id_, split in words)

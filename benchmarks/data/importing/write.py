@@ -6,32 +6,60 @@ Images go through a spool on disk, so that memory holds captions alone. The same
 import json
 import re
 import tempfile
-import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import cv2
 import numpy as np
 
 from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
+from hmerbench.benchmarks.data.importing import inkml, lists, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
-from hmerbench.benchmarks.data.importing.readers import reader_of
-from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Row, Source
-from hmerbench.benchmarks.data.importing.splits import Choice, chosen
+from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Choice, Expression, LeftOut, Row, Source, chosen
 from hmerbench.benchmarks.data.layout import WRITERS, named
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.printing import console, counted, err_console, show
+from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
 from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.vocab import Vocabulary
 
-QUIET_SECONDS = 15  # between two lines of progress without a terminal
 DATE = (1980, 1, 1, 0, 0, 0)  # of every entry, so that equal content gives equal bytes
+
+
+class Reader(NamedTuple):
+    """A layout, in the order in which sources are asked for it."""
+
+    name: str
+    found: Callable[[Source], bool]
+    read: Callable[[Source, LeftOut], Iterator[Expression]]
+
+
+READERS = (
+    Reader("InkML", inkml.found, inkml.read),
+    Reader("parquet", tables.has_parquet, tables.read_parquet),
+    Reader("pickled images", pickled.found, pickled.read),
+    Reader("table with columns", tables.has_columns, tables.read_tables),
+    Reader("numbered formulas", lists.has_numbers, lists.read_numbered),
+    Reader("list of captions", lists.has_captions, lists.read_captions),
+    Reader("a file for each image", lists.has_one_each, lists.read_one_each),
+)
+
+
+def reader_of(source: Source) -> Reader:
+    """The layout of a source, told by its content. Raises UserError for none."""
+    for reader in READERS:
+        if reader.found(source):
+            return reader
+    known = (
+        "ID.inkml, caption.txt (ID, a tab or a blank, LaTeX) beside images, ID.txt for each, metadata.jsonl or .csv, "
+        "a JSON list, parquet, numbered formulas, or images.pkl"
+    )
+    raise UserError(f"{source.path}: holds no captions in a known layout; there should be {known}")
 
 
 def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep", tidy: bool = True) -> None:
@@ -64,7 +92,7 @@ def _spooled(
     expressions: Iterator[Expression], source: Source, spool: IO[bytes], left_out: LeftOut, limits: Limits, tidy: bool
 ) -> Iterator[Row]:
     """The expressions that can be used, their images prepared and written to the spool."""
-    for found in _with_progress(expressions):
+    for found in progress(expressions, "importing"):
         try:
             caption = caption_of(found.latex, limits, tidy)
             prepared = _prepared(source, found.image, tidy)
@@ -82,19 +110,6 @@ def _spooled(
         yield Row(*told, changes, done, start, len(content))
     for image in source.unnamed_images():
         left_out.add(image, NO_CAPTION)
-
-
-def _with_progress(expressions: Iterator[Expression]) -> Iterator[Expression]:
-    """The expressions, their number being told: on a terminal all the time, else now and then."""
-    told = time.monotonic()
-    with err_console.status("  importing") as status:
-        for number, found in enumerate(expressions):
-            if number % 100 == 0 and err_console.is_terminal:
-                status.update(f"  importing: {number:,} expressions")
-            elif not err_console.is_terminal and time.monotonic() - told > QUIET_SECONDS:
-                told = time.monotonic()
-                err_console.print(f"  importing: {number:,} expressions")
-            yield found
 
 
 def _prepared(source: Source, image: str | bytes | np.ndarray, tidy: bool) -> Prepared:

@@ -8,7 +8,6 @@ and worker.js in its worker, which reads.
 import base64
 import gzip
 import hashlib
-import io
 import shutil
 import subprocess
 import tarfile
@@ -65,21 +64,25 @@ def block(name: str, text: str) -> str:
 
 def fetched(cache: Path) -> list[bytes]:
     """The files of RUNTIME, fetched with npm once and checked."""
-    for name in () if all((cache / name).is_file() for name in RUNTIME) else (PACKAGE,):
-        if not (npm := shutil.which("npm")):
-            raise UserError("npm is not here, which fetches onnxruntime-web; install Node.js (apt-get install npm)")
-        with tempfile.TemporaryDirectory() as scratch:
-            done = subprocess.run([npm, "pack", name, "--silent"], cwd=scratch, capture_output=True, text=True)
-            packages = [*Path(scratch).glob("*.tgz")]
-            if done.returncode or not packages:
-                raise UserError(f"npm pack {name}: {one_line(done.stderr)}; is there a connection to the npm registry?")
-            with tarfile.open(fileobj=io.BytesIO(packages[0].read_bytes())) as archive:
-                for file in RUNTIME:
-                    member = archive.extractfile(f"package/dist/{file}")
-                    assert member is not None
-                    write_atomically(cache / file, member.read())
+    if not all((cache / name).is_file() for name in RUNTIME):
+        _fetch(cache)
     contents = [(cache / name).read_bytes() for name in RUNTIME]
     for content, (name, digest) in zip(contents, RUNTIME.items(), strict=True):
         if hashlib.sha256(content).hexdigest() != digest:
             raise UserError(f"{cache / name}: not the file of {PACKAGE}; delete it, and it is fetched again")
     return contents
+
+
+def _fetch(cache: Path) -> None:
+    if not (npm := shutil.which("npm")):
+        raise UserError("npm is not here, which fetches onnxruntime-web; install Node.js (apt-get install npm)")
+    with tempfile.TemporaryDirectory() as scratch:
+        done = subprocess.run([npm, "pack", PACKAGE, "--silent"], cwd=scratch, capture_output=True, text=True)
+        packages = [*Path(scratch).glob("*.tgz")]
+        if done.returncode or not packages:
+            raise UserError(f"npm pack {PACKAGE}: {one_line(done.stderr)}; is there a connection to the npm registry?")
+        with tarfile.open(packages[0]) as archive:
+            for name in RUNTIME:
+                member = archive.extractfile(f"package/dist/{name}")
+                assert member is not None
+                write_atomically(cache / name, member.read())

@@ -5,9 +5,7 @@ results/replayed.csv has a row for each drawing, added as soon as it is read, so
 results/replayed.md says what they tell.
 """
 
-import csv
 import hashlib
-import io
 import os
 import shutil
 import time
@@ -18,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import track
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import Stroke
@@ -26,9 +23,10 @@ from hmerbench.benchmarks.data.samples import at_random, strokes_of
 from hmerbench.benchmarks.environment import cores, processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.strict_files import read_table
+from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme as known_crohme
 from hmerbench.evaluation.scoring.metrics import interval_text, percent
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
@@ -67,6 +65,9 @@ class Replayed:
     made: str = ""  # of which page: its SHA-256
 
 
+COLUMNS = [field.name for field in fields(Replayed)]
+
+
 @contextmanager
 def opened(path: Path, seconds: list[float]) -> Iterator[Any]:
     """The page in a browser, ready to draw on; the seconds that it loaded are added to the list.
@@ -102,7 +103,6 @@ def until(page: Any, holds: Callable[[], Any]) -> Any:
 
 
 def said(page: Any) -> str:
-    """The status of the page."""
     return page.locator("#said").inner_text()
 
 
@@ -162,25 +162,16 @@ def replay(recognizer: Recognizer, path: Path, crohme: Path, count: int, to: Pat
     if drawings:
         with opened(path, seconds) as page:
             done = replayed(page, recognizer, drawings, images)
-            for each in track(done, f"replaying {len(drawings)} drawings", len(drawings), console=err_console):
+            for each in progress(done, f"replaying {len(drawings)} drawings"):
                 truth, told = archive.truth_of(YEAR, [each.id]), asdict(each)
                 for key in READERS:
                     told[f"{key}_right"] = evaluate({each.id: told[key]}, truth, NO_FIELDS).score.exact
                 told |= {"opened": round(seconds[0], 2), "busy": round(os.getloadavg()[0], 2), "made": made}
                 rows[each.id] = Replayed(**told)
-                write_atomically(to.with_suffix(".csv"), as_csv([*rows.values()]))
+                write_atomically(to.with_suffix(".csv"), csv_text(COLUMNS, map(vars, rows.values())))
     text = page_of([rows[id_] for id_ in ids if id_ in rows], recognizer.name, path.stat().st_size)
     write_atomically(to, text)
     return text
-
-
-def as_csv(rows: Sequence[Replayed]) -> str:
-    """The content of replayed.csv."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, [field.name for field in fields(Replayed)], lineterminator="\n")
-    table.writeheader()
-    table.writerows(map(asdict, rows))
-    return text.getvalue()
 
 
 def stored(path: Path) -> list[Replayed]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hmerbench.benchmarks.data.importing.readers.caption_list import pair, pairs
+from hmerbench.benchmarks.data.importing.lists import pair, pairs
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source, split_named
 from hmerbench.benchmarks.data.normalize_image import ENDINGS
 from hmerbench.models.stored_pickle import refuse_far_places

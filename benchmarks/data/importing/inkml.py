@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, ParseError
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.importing.readers.caption_list import pairs
+from hmerbench.benchmarks.data.importing.lists import pairs
 from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, LeftOut, Source, split_named
 from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, points_of
 from hmerbench.benchmarks.errors import UserError
@@ -24,7 +24,6 @@ BORDER = 2 * MARGIN + 2
 
 
 def found(source: Source) -> bool:
-    """Whether there are such files."""
     return bool(source.tables(".inkml"))
 
 
