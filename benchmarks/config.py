@@ -338,9 +338,14 @@ class Config(RunSettings):
         return self
 
     @property
+    def name(self) -> str:
+        """RECIPE/PRESET-seedN."""
+        return f"{self.recipe}/{self.preset}-seed{self.seed}"
+
+    @property
     def run_name(self) -> str:
         """RECIPE/PRESET-seedN-DIGEST: the run's folder below runs/."""
-        return f"{self.recipe}/{self.preset}-seed{self.seed}-{self.digest}"
+        return f"{self.name}-{self.digest}"
 
 
 def digest_of_keys(keys: Mapping[str, Any]) -> str:

@@ -159,7 +159,7 @@ def apart(recognizer: Recognizer, archive: Archive, results: Path) -> RunFolder:
     config, packed = recognizer.config, pack_weights(recognizer.model)
     folder = results / PLACE if archive.name == "crohme" else workspace(archive, results) / "evaluated"
     digest = hashlib.sha256(packed + config.to_yaml().encode()).hexdigest()[:8]
-    run = RunFolder(folder / config.recipe / f"{config.preset}-seed{config.seed}-{digest}", config)
+    run = RunFolder(folder / f"{config.name}-{digest}", config)
     with locked(run.path):
         run.write("config.yaml", config.to_yaml())
         run.write("best.safetensors", packed)

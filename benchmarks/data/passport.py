@@ -276,9 +276,8 @@ def describe(report: dict[str, Any]) -> None:
     for name, split in report["splits"].items():
         _tell(name, split)
     if other := report["other_words"]:
-        print(
-            f"words that CROHME does not have, and the captions that have each: {', '.join(map(_word, other.items()))}"
-        )
+        counts = ", ".join(f"{word} ({count})" for word, count in other.items())
+        print(f"words that CROHME does not have, and the captions that have each: {counts}")
     if unused := " ".join(report["unused_symbols"]):
         print(f"train: no occurrence of {unused}")
 
@@ -317,7 +316,3 @@ def _tell(name: str, split: dict[str, Any]) -> None:
 
 def _size(value: object) -> object:
     return len(value) if isinstance(value, list) else value
-
-
-def _word(item: tuple[str, int]) -> str:
-    return f"{item[0]} ({item[1]})"

@@ -92,7 +92,7 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
         low, high = against.interval
         rows.append(
             {
-                "network": f"{run.recipe}/{run.preset}-seed{run.seed}",
+                "network": run.settings.name,
                 "way": way if way == TORCH else f"ONNX, {way}",
                 "n": n,
                 "right": len(right[way]),

@@ -120,13 +120,13 @@ def heldout(run: RunFolder, archive: Archive) -> list[Row]:
             latex[row["id"]], every[row["id"]] = row["tokens"], best[1]
     _, samples = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     ids = [sample.id for sample in samples]
-    name = f"trial of {run.recipe}/{run.preset}-seed{run.seed}"
+    name = f"trial of {run.settings.name}"
     return as_rows(name, HELD_OUT_SET, latex, every, archive.truth_of("train", ids), ids)
 
 
 def checked(run: RunFolder, archive: Archive, sample: int) -> Iterator[list[Row]]:
     """Rows of a fixed sample of every test set, of other pens and of what is no expression, set by set."""
-    recognizer, name = Recognizer.load(run.path), f"{run.recipe}/{run.preset}-seed{run.seed}"
+    recognizer, name = Recognizer.load(run.path), run.settings.name
     for split in archive.test_splits:
         ids = at_random(archive.captions(split), sample, SEED)
         images = {id_: archive.image(split, id_) for id_ in ids}

@@ -42,8 +42,7 @@ def fine_tuned(weights: Path, preset: str, seed: int, archive: Archive, place: P
     theirs = start.config
     keys: dict[str, Any] = theirs.model_dump(mode="json") | _effort(theirs, weights, preset)
     keys |= {"schema_version": SCHEMA, "seed": seed, "heldout": HELD_OUT}
-    whose = f"{theirs.recipe}/{theirs.preset}-seed{theirs.seed}"
-    keys["start"] = {"weights": whose, "digest": hashlib.sha256(packed).hexdigest()}
+    keys["start"] = {"weights": theirs.name, "digest": hashlib.sha256(packed).hexdigest()}
     keys["data"] |= {"name": archive.name, "digest": archive.digest, "limit": None, "ink": ""}
     keys["data"] |= dict.fromkeys(NEED_INK, 0)
     keys["search"] = {key: value for key, value in keys["search"].items() if key not in ("language", "together")}

@@ -136,8 +136,8 @@ class Trainer:
             self._save()  # to resume from if recordings must be given up in the first minute
         training = self.config.training
         stream = own_stream(self.team.device) if self.learner.replays else nullcontext()
-        name, done = f"{self.config.recipe} {self.config.preset} seed {self.config.seed}", self.state.epoch
-        with stream, TrainingProgress(name, training.epochs, done, quiet=self.team.rank > 0) as report:
+        quiet = self.team.rank > 0
+        with stream, TrainingProgress(self.config.name, training.epochs, self.state.epoch, quiet) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
                 try:
                     self._epoch(report)
