@@ -87,5 +87,6 @@ def _message(error: BaseException) -> str:
         return f"{lost}: fix what that process reports, then start all of them again"
     if isinstance(error, ModuleNotFoundError):
         extra = EXTRAS.get((error.name or "").partition(".")[0], "suite")
-        return f"{text}; this command needs more: make setup, or pip install 'hmerbench[{extra}]'"
+        setup = "setup" if extra in ("recognize", "suite") else "setup-dev"
+        return f"{text}; this command needs more: make {setup}, or pip install 'hmerbench[{extra}]'"
     return f"{type(error).__name__}: {text[:300]} (unexpected, probably a bug; HMERBENCH_DEBUG=1 shows the traceback)"
