@@ -22,14 +22,13 @@ def data(
     """Verify an archive and show its passport: contents, conventions, and what its splits share."""
     import json
 
+    from hmerbench.benchmarks.data.croissant import check, write
     from hmerbench.benchmarks.data.passport import describe, passport
     from hmerbench.benchmarks.printing import err_console
     from hmerbench.benchmarks.runs.workspace import open_data
 
     archive = open_data(crohme, results, trains=False)
     if croissant:
-        from hmerbench.benchmarks.data.croissant import check  # imports mlcroissant, of an extra of its own
-
         check(archive.path, croissant)
     report = passport(archive)
     if as_json:
@@ -37,8 +36,6 @@ def data(
     else:
         describe(report)
     if croissant:
-        from hmerbench.benchmarks.data.croissant import write
-
         err_console.print(write(report, archive.path, croissant))
 
 

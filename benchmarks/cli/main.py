@@ -18,7 +18,7 @@ from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 # commands that go on where they were stopped
 RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "evaluate"}
 EXTRAS = {"torch": "recognize", "cv2": "recognize", "PIL": "recognize", "safetensors": "recognize", "ray": "ray"}
-EXTRAS |= {"mlcroissant": "croissant"} | dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "export")
+EXTRAS |= dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "export")
 LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # how gloo and NCCL report that another process has ended
 
 
