@@ -79,7 +79,8 @@ class Tree:
         rows = self.groups(run.row_key)  # first: a row that exists has two runs
         seeds, members = self.search(f"tags.row_key = '{run.row_key}'", 2), dict[str, str]()
         if len(seeds) > 1:
-            row = self.group(run.row_key, run.recipe, "Its metrics are the mean, spread and number of its seeds.")
+            note = "Its metrics are the mean, spread and number of its seeds."
+            row = rows[0] if len(rows) == 1 else self.group(run.row_key, run.recipe, note)
             self._set_parent(row, table)
             if any(tag.startswith(MEMBER) for tag in row.data.tags):
                 placed = [self.client.get_run(id_)] if id_ else []
@@ -122,10 +123,9 @@ class Tree:
             if group.data.metrics.get(name) != value:
                 last = max((point.step for point in self.client.get_metric_history(id_, name)), default=0)
                 self.client.log_metric(id_, name, value, step=last + 1)
-        having = (
-            status for status in ("RUNNING", "KILLED") if self._child(id_, f" and attributes.status = '{status}'")
-        )
-        if (status := next(having, "FINISHED")) != group.info.status:
+        child = self._child(id_, " and attributes.status != 'FINISHED'", "status DESC")  # RUNNING before KILLED
+        status = child.info.status if child and child.info.status in ("RUNNING", "KILLED") else "FINISHED"
+        if status != group.info.status:
             self.client.update_run(id_, status)
 
     def _set_parent(self, run: Run, parent: Run) -> None:
