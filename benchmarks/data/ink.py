@@ -86,6 +86,15 @@ def extent(symbols: Iterable[Symbol]) -> tuple[np.ndarray, np.ndarray]:
     return points.min(0), np.maximum(np.ptp(points, axis=0), 1e-9)
 
 
+def largest_scale(wide: float, high: float, border: float, max_area: float) -> float:
+    """The scale at which ink with a border, in px of both sides, has `max_area` pixels: the root of a quadratic
+    equation."""
+    a, b, c = wide * high, border * (wide + high), max_area - border**2
+    if not a:  # a bar, or a point
+        return c / b if b else 1.0
+    return float((np.sqrt(b**2 + 4 * a * c) - b) / (2 * a))
+
+
 @dataclass(frozen=True)
 class Ink:
     """The handwritten symbols of an expression and their placement on its image."""
@@ -111,7 +120,7 @@ def read_symbols(text: bytes) -> list[Symbol]:
 
     Raises ValueError for anything but InkML, and if MathML and segmentation disagree.
     """
-    root = _parsed(text)
+    root = parsed(text)
     strokes = {trace.get("id"): points_of(trace.text or "") for trace in root.iter(INK + "trace")}
     groups, symbols = dict[str | None, Element](), list[Symbol]()
     for group in root.iterfind(f"{INK}traceGroup/{INK}traceGroup"):
@@ -132,15 +141,19 @@ def read_symbols(text: bytes) -> list[Symbol]:
 
 def traces(text: bytes) -> list[Stroke]:
     """All strokes of an InkML file in the order in which they were drawn. Raises ValueError as `read_symbols`."""
-    strokes = (points_of(trace.text or "") for trace in _parsed(text).iter(INK + "trace"))
+    strokes = (points_of(trace.text or "") for trace in parsed(text).iter(INK + "trace"))
     return [stroke for stroke in strokes if len(stroke)]
 
 
-def _parsed(text: bytes) -> Element:
-    from defusedxml.ElementTree import fromstring  # refuses entities, which could expand without bound
+def parsed(text: bytes) -> Element:
+    """The root of an XML file. Raises ValueError for anything else."""
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
 
     try:
         return fromstring(text)
+    except DefusedXmlException:
+        raise ValueError("declares XML entities, which could expand without bound") from None
     except (ParseError, LookupError) as error:  # LookupError: an unknown encoding
         raise ValueError(f"not XML ({error})") from None
 

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.ink import MARGIN
+from hmerbench.benchmarks.data.ink import MARGIN, largest_scale
 from hmerbench.benchmarks.data.pictures import (
     PEN,
     TYPICAL,
@@ -198,9 +198,7 @@ def as_crohme(
         factor = 1.0
     else:
         factor = (TYPICAL - PEN) / (typical - stroke)
-    a, rim = ink.size, 2 * (MARGIN + PEN)  # at most max_area pixels with the rim: the root of a quadratic equation
-    b = rim * sum(ink.shape)
-    factor = min(factor, (np.sqrt(b**2 + 4 * a * (max_area - rim**2)) - b) / (2 * a))
+    factor = min(factor, largest_scale(ink.shape[1], ink.shape[0], 2 * (MARGIN + PEN), max_area))
     if factor != 1 or not PEN - 0.5 < stroke < PEN + 1:
         tell(f"scaled by {factor:.2g}, strokes of {stroke:.1f} px redrawn")
         ink = _redraw(ink, factor, stroke)

@@ -6,14 +6,13 @@ on the published bitmaps, whatever the pen's unit (median over 199 of CROHME's 2
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from xml.etree.ElementTree import Element, ParseError
 
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
 from hmerbench.benchmarks.data.importing.lists import pairs
 from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, LeftOut, Source, split_named
-from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, points_of
+from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, largest_scale, parsed, points_of
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.weights import one_line
 
@@ -54,15 +53,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
 
 def ink_of(content: bytes) -> tuple[list[Stroke], dict[str, list[str]]]:
     """The strokes of a file that have points, and its annotations by type. Raises ValueError for anything but InkML."""
-    from defusedxml.common import DefusedXmlException
-    from defusedxml.ElementTree import fromstring
-
-    try:
-        root: Element = fromstring(content)
-    except DefusedXmlException:
-        raise ValueError("declares XML entities, which could expand without bound") from None
-    except (ParseError, LookupError) as error:  # LookupError: an unknown encoding
-        raise ValueError(f"not XML ({error})") from None
+    root = parsed(content)
     if root.tag.rpartition("}")[2] != "ink":
         raise ValueError("not InkML")
     namespace = INK if root.tag.startswith(INK) else ""
@@ -95,13 +86,5 @@ def drawn(strokes: list[Stroke], max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarr
     heights = np.array([np.ptp(stroke[:, 1]) for stroke in strokes])
     size = heights[heights >= LOW * heights.mean()].mean() or max(wide, high)
     scale = STROKE_HEIGHT / size if size else 1.0
-    scale = min(scale, _largest(wide, high, max_area))
+    scale = min(scale, largest_scale(wide, high, BORDER, 0.99 * max_area))  # less, as sides are rounded
     return Canvas(low, scale, *(int(np.rint(side * scale)) + BORDER for side in (high, wide))).draw_strokes(strokes)
-
-
-def _largest(wide: float, high: float, max_area: int) -> float:
-    """The scale at which ink with CROHME's margins has `max_area` pixels: the root of a quadratic equation."""
-    a, b, c = wide * high, BORDER * (wide + high), 0.99 * max_area - BORDER**2  # less, as sides are rounded
-    if not a:  # a bar, or a point
-        return c / b if b else 1.0
-    return float((np.sqrt(b**2 + 4 * a * c) - b) / (2 * a))

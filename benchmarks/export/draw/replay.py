@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hmerbench.benchmarks.data.ink import Stroke
 from hmerbench.benchmarks.data.samples import at_random, strokes_of
 from hmerbench.benchmarks.environment import cores, processor
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.export.compare import best_of
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
@@ -130,13 +132,7 @@ def replayed(
     page: Any, recognizer: Recognizer, drawings: Mapping[str, Sequence[Stroke]], images: Mapping[str, np.ndarray]
 ) -> Iterator[Replayed]:
     """Every drawing on the page, and what the command line reads of it."""
-
-    reader = recognizer.in_float32()  # as the page computes
-
-    def read(ink: np.ndarray) -> str:
-        [found] = reader.each([ink])
-        return "" if isinstance(found, UserError) else found.latex
-
+    read = partial(best_of, recognizer.in_float32())  # as the page computes
     page.evaluate(RECORD)
     for id_, strokes in drawings.items():
         page.keyboard.press("Delete")
