@@ -75,9 +75,15 @@ def folders_with(name: str, *roots: Path) -> list[Path]:
     return [path.parent for root in roots for path in sorted(found[root], key=natural_key)]
 
 
+def sha256(path: Path) -> str:
+    """Of the content of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def digest_of(path: Path) -> str:
     """Sixteen hex digits over the content of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return sha256(path)[:16]
 
 
 def zipped(files: Mapping[str, str | bytes]) -> bytes:

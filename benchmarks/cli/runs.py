@@ -322,8 +322,6 @@ def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = Fa
     from hmerbench.benchmarks.printing import err_console
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
 
-    if not run.has_weights:
-        raise UserError(f"{run.weights}: there are no trained weights yet; train this run first")
     run = apart(Recognizer.load(folder), archive, results)
     err_console.print(f"{archive.path}: not what {folder} was trained on, so results are kept apart: {run.path}")
     return run, archive

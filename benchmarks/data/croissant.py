@@ -3,14 +3,13 @@
 What is published of a set comes from its file in benchmarks/datasets/; of one's own data, only what the archive shows.
 """
 
-import hashlib
 import json
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.files import sha256, write_atomically
 
 CONFORMS_TO = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
 CONTEXT = {
@@ -66,8 +65,6 @@ def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:
     """The metadata of the archive at `path`, a zip, from its passport."""
     like = report["published"]
     known = like if like and like["name"] == report["name"] else {}
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     described = f"{report['edition']}. {known.get('description', 'Images of mathematical expressions with LaTeX.')}"
     archive = {
         "@type": "cr:FileObject",
@@ -75,7 +72,7 @@ def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:
         "name": path.name,
         "contentUrl": known.get("url", path.name),
         "encodingFormat": "application/zip",
-        "sha256": digest,
+        "sha256": sha256(path),
     }
     sets = [part for name, split in report["splits"].items() for part in _files(name, split, path.name)]
     return {

@@ -1,12 +1,11 @@
 """The weights that are used where none are named: in a checkout, those of the best committed run; in an installation,
 which has none, a copy of them that is fetched once into a cache and known by its digests."""
 
-import hashlib
 import os
 from pathlib import Path
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import download
+from hmerbench.benchmarks.files import download, sha256
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.runs.folder import RunFolder
 
@@ -60,7 +59,3 @@ def cache() -> Path:
 
 def address(source: str) -> str:
     return source.rstrip("/") if "://" in source else Path(source).resolve().as_uri()
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -3,7 +3,6 @@
 Keys depend on the folder's contents, not on its path, so that a copy of the folder is the same run.
 """
 
-import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from pydantic import conlist
 
 from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.files import locked, sha256
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.resolve import check_folder, load
 from hmerbench.benchmarks.runs.run import Open, Run, state_of, store_key
@@ -322,5 +321,4 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 @cache
 def _file_digest(path: Path, _: object) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(path)

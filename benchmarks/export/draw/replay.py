@@ -5,7 +5,6 @@ results/replayed.csv has a row for each drawing, added as soon as it is read, so
 results/replayed.md says what they tell.
 """
 
-import hashlib
 import os
 import shutil
 import time
@@ -24,7 +23,7 @@ from hmerbench.benchmarks.data.samples import at_random, strokes_of
 from hmerbench.benchmarks.environment import cores, processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.compare import best_of
-from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.files import sha256, write_atomically
 from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.strict_files import read_table
@@ -151,7 +150,7 @@ def replay(recognizer: Recognizer, path: Path, crohme: Path, count: int, to: Pat
     archive, ink = open_archive(crohme), crohme.parent / "inkml" / f"{YEAR}.zip"
     if not ink.is_file() or YEAR not in archive.test_splits:
         raise UserError(f"{ink}: no pen strokes of {YEAR}; put the InkML files of that test set there")
-    ids, made = at_random(archive.captions(YEAR), count, SEED), hashlib.sha256(path.read_bytes()).hexdigest()
+    ids, made = at_random(archive.captions(YEAR), count, SEED), sha256(path)
     rows = {row.id: row for row in stored(to.with_suffix(".csv")) if row.made == made}
     drawings = strokes_of(ink, [id_ for id_ in ids if id_ not in rows])
     images, seconds = {id_: archive.image(YEAR, id_) for id_ in drawings}, list[float]()
