@@ -35,6 +35,18 @@ def test_links_lead_somewhere(name: str) -> None:
             assert anchor in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings], target
 
 
+GUIDES = ["CONTRIBUTING.md", *(name for name in DOCUMENTS if re.match(r"docs/|\w+/README", name))]
+THEIRS = re.compile(r".*/([A-Z]+|counting)\.\w+|evallg\.py")  # the reader's own, and the official scorer's
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_files_that_a_guide_names_are_there(name: str) -> None:
+    """A guide names a file from the top folder or from the one that it is about."""
+    named = set(re.findall(r"`((?:\w+/)+\w+\.yaml|[\w/]+\.py)`", (ROOT / name).read_text()))
+    missing = [path for path in named if not any(f"/{there}".endswith(f"/{path}") for there in TRACKED)]
+    assert [path for path in sorted(missing) if not THEIRS.fullmatch(path)] == []
+
+
 def test_every_tracked_figure_is_shown_by_a_document() -> None:
     """`make figures` draws many more, in three formats each."""
     texts = "".join((ROOT / name).read_text() for name in DOCUMENTS)

@@ -75,8 +75,8 @@ def forget(folder: Path) -> None:
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     """Write predictions/<split>.tsv (id, tokens) and <split>.jsonl (n-best, scores). Stopped, it goes on where it was.
 
-    Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights, and
-    for a folder with a run of other settings.
+    Images larger than `data.max_area` get no prediction and count as errors. Raises UserError without trained
+    weights, and for a folder with a run of other settings.
     """
     config, splits = run.settings, list(splits)
     check_folder(config, run.path)
