@@ -216,7 +216,7 @@ def open_archive(path: Path | str, trains: bool = True) -> Archive:
     """Open CoMER's data.zip, or the same layout unpacked (the folder that contains data/, or data/ itself). Unless it
     `trains`, it needs no training set.
 
-    Captions are validated on opening (vocabulary, completeness), images and symLG when they are read.
+    Captions are checked on opening (form, completeness), images and symLG when they are read.
     Raises UserError, one line naming archive, entry and fix.
     """
     path = Path(path)
