@@ -19,7 +19,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import latex_tables as latex
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
-from hmerbench.benchmarks.report.paper import YEAR, reference
+from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
@@ -210,13 +210,16 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
 
 def _frame(rows: list[Record], name: str) -> pd.DataFrame:
     """Rows with their intervals, in the paper's order; the sources of a model stand next to each other."""
-    recipes = reference()["recipes"]
-    ours, order = [names[name] for names in recipes.values() if name in names], list[str]()
-    for model in [*(row["model"] for row in rows if "model" in row), *ours]:  # ours where the paper has them
-        before = ours[: ours.index(model)] if model in ours else []
-        order += [each for each in (*before, model) if each not in order]
+
+    def model(recipe: str) -> str:
+        return reference()["recipes"].get(recipe, {}).get(name, model_name(recipe))
+
+    ours, order = [model(recipe) for recipe in reference()["recipes"]], list[str]()
+    for named in [*(row["model"] for row in rows if "model" in row), *ours]:  # ours where the paper has them
+        before = ours[: ours.index(named)] if named in ours else []
+        order += [each for each in (*before, named) if each not in order]
     rows = [
-        {"model": recipes.get(row.get("recipe"), {}).get(name, row.get("recipe"))}
+        {"model": model(row.get("recipe", ""))}
         | dict(zip(INTERVAL, (*printed_interval(row["exprate"], row["n"]), "images"), strict=True))
         | row
         for row in rows
