@@ -81,7 +81,7 @@ check: lint types contracts test ## lint, types, contracts and test
 format: $(DEV) ## fix and format with ruff
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-tables: $(READY) ## regenerate results/table*.{csv,md,tex} and README's table from results/reproduced/
+tables: $(READY) ## regenerate results/table*, TABLES.md, CLAIMS.md, … and README's tables from results/reproduced/
 	@$(BIN)/hmerbench tables $(results_option)
 
 figures: $(READY) ## regenerate results/figures/ from the committed results; CROHME= adds its Fig. 4 to results/local/

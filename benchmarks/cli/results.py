@@ -26,7 +26,7 @@ PANEL, CHECKS = "Results", "Checks"
 
 @app.command(rich_help_panel=PANEL)
 def tables(results: Results = RESULTS) -> None:
-    """Regenerate results/table*, results/language*, results/TABLES.md and the table in README.md."""
+    """Write results/table*, language*, TABLES.md, PROVENANCE.md, CLAIMS.md, and the tables in README.md, anew."""
     from hmerbench.benchmarks.language_models import tables as languages
     from hmerbench.benchmarks.report import summary, tables
 
