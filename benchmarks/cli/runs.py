@@ -111,9 +111,10 @@ def train(
         archive = open_data(crohme, results)
         run = fine_tuned(start, preset, seed, archive, workspace(archive, results) / "runs")
     else:
-        refuse_unknown([recipe], preset or _default_preset())
+        preset = preset or _default_preset()
+        refuse_unknown([recipe], preset)
         archive = open_data(crohme, results)
-        config = resolve(recipe, preset or _default_preset(), seed, archive)
+        config = resolve(recipe, preset, seed, archive)
         run = RunFolder(workspace(archive, results) / "runs" / config.run_name, config)
     if os.environ.get("RANK", "0") not in ("", "0"):  # only rank 0 reports and tracks
         return train(run, archive)
@@ -187,12 +188,12 @@ def tune(
     from hmerbench.benchmarks.tuning.space import pose, read_space
     from hmerbench.benchmarks.tuning.study import refuse_storage, tune
 
-    placing = Placing(engine, workers, cpus, gpus)
-    refuse_unknown([recipe], preset or _default_preset())  # these refuse before data is made
-    read_space(preset or _default_preset(), space)
+    preset, placing = preset or _default_preset(), Placing(engine, workers, cpus, gpus)
+    refuse_unknown([recipe], preset)  # these refuse before data is made
+    read_space(preset, space)
     refuse_storage(engine, storage)
     archive = open_data(crohme, results)
-    problem = pose(recipe, preset or _default_preset(), seed, archive, space)
+    problem = pose(recipe, preset, seed, archive, space)
     tune(problem, archive, results, trials, placing, storage)
 
 
