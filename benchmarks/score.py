@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.passport import seen
+from hmerbench.benchmarks.data.new_expressions import seen
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import zipped

@@ -1,5 +1,5 @@
 r"""New training expressions, made of the pen strokes of the training set: parts of its expressions, and expressions in
-which a part of one stands in the same role in another.
+which a part of one stands in the same role in another. And which captions a training has seen that way.
 
 Parts: a well-formed part of one line (`x ^ { 2 } + 1` of `\frac { x ^ { 2 } + 1 } { y }`) becomes an expression of its
 own. Its strokes are rendered at the size at which CROHME's images show an expression, as if nothing else had been
@@ -17,12 +17,17 @@ Neither depends on the training seed; a change of what is made or drawn must als
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hmerbench.benchmarks.config import Data
+from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.ink import INKLESS, Canvas, Ink, Stroke, Symbol, Symbols, extent
-from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.evaluation.datasets import TRAIN
 
 CUTS, EXCHANGES = 1, 2  # keys of the random draws
 
@@ -35,6 +40,7 @@ INFIX = frozenset("+-=</>,.!|") | {r"\times", r"\div", r"\pm", r"\leq", r"\geq",
 INFIX |= {r"\in", r"\cdot", r"\exists", r"\forall"}
 
 Span = tuple[int, int]  # token positions [start, stop)
+Caption = tuple[str, ...]
 
 # ----------------------------------------------------------------------------------------------- the tree of a caption
 
@@ -328,3 +334,31 @@ def _size(symbols: Iterable[Symbol]) -> float:
     """The size of writing: the median over the symbols of the longer side, bars and roots left out."""
     sides = [symbol.extent.max() for symbol in symbols if symbol.token not in (r"\frac", r"\sqrt", "-")]
     return max(1e-9, float(np.median(sides or [symbol.extent.max() for symbol in symbols])))
+
+
+# -------------------------------------------------------------------------------------------- what a training has seen
+
+
+def seen(archive: Archive, data: Data, wanted: set[Caption]) -> set[Caption]:
+    """Those of the `wanted` captions that a training with these settings has, also as a part of an expression or put
+    together from two; formulas that substituted symbols happen to spell are not counted. Held-out ones are, as they
+    select the epoch. Raises UserError without pen strokes if they are needed."""
+    training = {id_: tuple(tokens) for id_, tokens in evenly([*archive.captions(TRAIN).items()], data.limit)}
+    found = wanted & {*training.values()}
+    if data.sub_expressions:
+        found |= _parts(archive, training, data.sub_expressions, wanted - found)
+    if data.exchanged:
+        samples = [sample for sample in archive.samples(TRAIN, data.max_area) if sample.id in training]
+        made = exchanged(with_ink(samples, archive.ink), data.exchanged)
+        found |= wanted & {sample.tokens for sample in made}
+    return found
+
+
+def _parts(archive: Archive, training: dict[str, Caption], count: int, wanted: set[Caption]) -> set[Caption]:
+    """The wanted captions among parts; only of expressions that have one are the pen strokes read."""
+    of = {id_: {tokens[a:b] for a, b in cut(id_, tokens, count)} & wanted for id_, tokens in training.items()}
+    hits = [Sample(id_, training[id_], archive.image(TRAIN, id_)) for id_, found in of.items() if found]
+    ink = archive.ink
+    with suppress(UserError):  # none of these has strokes
+        hits = with_ink(hits, ink) if hits else []
+    return {part for sample in hits if sample.ink for part in of[sample.id]}
