@@ -66,6 +66,11 @@ class Board:
     notes: list[str] = field(default_factory=list)
     absent: list[System] = field(default_factory=list)  # those whose rows are kept
 
+    @property
+    def years(self) -> tuple[str, ...]:
+        """The test sets of which a system has predictions; TOGETHER is all of these."""
+        return tuple(year for year in YEARS if any(year in system.card.files for system in self.systems))
+
     def row(self, key: str, year: str, rules: Rules = PAPER) -> Row | None:
         """The row of a system and year (or TOGETHER); None if it has no predictions for that year (or for one)."""
         named = {"system": key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
@@ -84,7 +89,7 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
             board.notes.append(f"{system.key}: its predictions are not here; its rows are kept as committed")
     files = {system.key: dict(system.files(folder)) for system in systems if system not in board.absent}  # all verified
     ids: dict[str, list[str]] = {}
-    for year in YEARS:
+    for year in board.years:
         truth = read_ground_truth(f"{crohme}:{year}")
         graphs = truth.graphs()
         ids[year] = list(truth.symlg)
@@ -119,12 +124,12 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
     for system in systems:
         if system in board.absent:
             board.rows += kept.get((system.key, TOGETHER), [])
-        elif set(YEARS) <= system.card.files.keys():
+        elif 0 < len(board.years) == len(system.card.files):
             errors = board.errors[system.key]
-            errors[TOGETHER] = [count for year in YEARS for count in errors[year]]
-            rows = [row for year in YEARS if (row := board.row(system.key, year))]
+            errors[TOGETHER] = [count for year in board.years for count in errors[year]]
+            rows = [row for year in board.years if (row := board.row(system.key, year))]
             board.rows.append(_together(rows) | _interval(board, system, TOGETHER))
-    for year in (*YEARS, TOGETHER):
+    for year in (*board.years, TOGETHER):
         _test(board, year, kept)
     return board
 

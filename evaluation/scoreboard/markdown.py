@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoreboard.board import LENGTHS, OFF, RULES, TOGETHER, Board, Row
-from hmerbench.evaluation.scoreboard.card import YEARS, System
+from hmerbench.evaluation.scoreboard.card import System
 from hmerbench.evaluation.scoring.metrics import BUCKETS
 
 KINDS = {
@@ -96,11 +96,11 @@ def _ranking(board: Board, systems: Sequence[System]) -> str:
     order = sorted(systems, key=lambda system: -together[system.key].get("exact", 0))  # those without come last
     lines = []
     for rank, system in enumerate(order, 1):
-        rows, whole = [board.row(system.key, year) for year in (*YEARS, TOGETHER)], together[system.key]
+        rows, whole = [board.row(system.key, year) for year in (*board.years, TOGETHER)], together[system.key]
         rates = [_rate(row) if row else "–" for row in rows]
         place, group = (rank, whole.get("group", "–")) if whole else ("–", "–")
         lines.append([_name(system), place, escaped(system.card.parameters), *rates, _against(whole), group])
-    return table(["system", "rank", "parameters", *YEARS, TOGETHER, "against CoMER", "group"], lines)
+    return table(["system", "rank", "parameters", *board.years, TOGETHER, "against CoMER", "group"], lines)
 
 
 def _against(row: Row) -> str:
@@ -134,10 +134,10 @@ def _made(board: Board) -> str:
 def _limits(board: Board) -> str:
     lines = []
     for system in (system for system in board.systems if system.card.files):
-        rows = [board.row(system.key, year) for year in YEARS]
+        rows = [board.row(system.key, year) for year in board.years]
         lines.append([_name(system), *(row[name] if row else "–" for row in rows for name in ("exact", "neutral"))])
     cells = [f"{row[name]} of {row['n']}" for row in board.ceilings.values() for name in ("exact", "neutral")]
-    header = ["system", *(f"{year}, {kind}" for year in YEARS for kind in ("official", "neutral"))]
+    header = ["system", *(f"{year}, {kind}" for year in board.years for kind in ("official", "neutral"))]
     return table(header, [*lines, ["a perfect reader of the captions", *cells]])
 
 
@@ -145,7 +145,7 @@ def _rules(board: Board) -> str:
     header = ["system", "set", "n", *(f"{rules.reading.name}, {rules.edition.name}" for rules in RULES)]
     lines = []
     for system in board.systems:
-        for year in YEARS:
+        for year in board.years:
             if row := board.row(system.key, year):
                 found = [board.row(system.key, year, rules) for rules in RULES]
                 lines.append([_name(system), year, row["n"], *(row["exact"] for row in found if row)])

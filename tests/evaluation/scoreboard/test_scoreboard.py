@@ -96,8 +96,10 @@ def test_predictions_must_be_those_of_the_card(tmp_path: Path):
         read_card(tmp_path / "cards/mine.yaml")
 
 
-def test_the_board(tmp_path: Path, archive: Path):
-    """A system with a missing year and a foreign id, one of raw LaTeX with a hostile name, and the baseline."""
+def test_the_board(tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch):
+    """A system with a missing year and a foreign id, one of raw LaTeX with a hostile name, and the baseline; and a
+    test set that no system has read yet, which changes nothing."""
+    monkeypatch.setattr("hmerbench.evaluation.scoreboard.board.YEARS", (*YEARS, "2031"))
     wrong = TRUTH | {"e0": "a + c", "stray": "x"}
     claim = [{"metric": "M", "source": "S", "rates": {"2014": 75.5}}]
     write_card(tmp_path, "comer", dict.fromkeys(YEARS, wrong), reported=claim)
