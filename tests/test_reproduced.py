@@ -1,7 +1,9 @@
 """The reproduced runs: complete, readable, and with scores that follow from their predictions."""
 
 import json
+from dataclasses import asdict, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +19,20 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import evaluated, score
 from hmerbench.evaluation.lgeval import label_graph, metrics
 from hmerbench.evaluation.scoring import run_scripts
+from hmerbench.evaluation.scoring.metrics import METRICS
+from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.weights import load_weights
 from tests.helpers.paths import INK, ROOT
 
 RUNS = [run.path for run in RunFolder.under(ROOT / "results/reproduced")]
+
+
+def newer_than(file: Path, score: Score) -> set[str]:
+    """The counts and rates of a score that a committed file is older than."""
+    newer = asdict(score).keys() - json.loads(file.read_text()).keys()
+    younger = (metric for metric in METRICS if not metric.always and metric.count != "token_exact")
+    assert newer <= {name for metric in younger for name in (metric.count, metric.rate)}
+    return newer
 
 
 def _row(run):
@@ -81,7 +93,8 @@ def test_a_reference_run_is_scored_to_the_same_counts(run, opened, remembered):
     assert "2014" in years and years == committed.sets("scores/*.json")
     for year in years:
         found = evaluated(committed, opened, year)
-        assert found.score == committed.scores[year]
+        newer = newer_than(run / f"scores/{year}.json", found.score)
+        assert replace(found.score, **dict.fromkeys(newer)) == committed.scores[year]
         assert {row.id: row for row in found.expressions} == committed.expressions(year)
 
 
@@ -90,7 +103,10 @@ def test_the_scripts_write_the_same_files(recipe, year, tmp_path, opened):
     """For three rows; the summary, which is dated, aside."""
     run = next(run for run in RUNS if run.parent.name == recipe and "medium-seed" in run.name)
     (tmp_path / "predictions").symlink_to(run / "predictions")
-    score(RunFolder(tmp_path, load(run / "config.yaml")), opened, [year])
+    scored = score(RunFolder(tmp_path, load(run / "config.yaml")), opened, [year])[year]
+    newer, written = newer_than(run / f"scores/{year}.json", scored), tmp_path / f"scores/{year}.json"
+    lines = written.read_text().splitlines(keepends=True)
+    written.write_text("".join(line for line in lines if line.partition(":")[0].strip(' "') not in newer))
     names = [f"scores/{year}.json", f"scores/{year}.csv", f"errors/{year}.json"]
     for name in (name for name in names if (run / name).exists()):
         assert (tmp_path / name).read_bytes() == (run / name).read_bytes(), name
