@@ -40,11 +40,11 @@ from hmerbench.benchmarks.recognition.confidence import (
 )
 from hmerbench.benchmarks.recognition.predict import SCORES
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.report import paper
 from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain, read_table
 from hmerbench.evaluation import csv_text
-from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.metrics import interval_text
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
@@ -52,7 +52,7 @@ from hmerbench.models.inference.options import Hypothesis
 
 SEED = 7  # of the sample of test images, of the pictures, and of the gap by chance
 PENS, PENS_SET = 60, "other pens"  # expressions of PENS_FROM that are drawn in other pens
-PENS_FROM = crohme().tests[-1]
+PENS_FROM = paper.YEARS[-1]
 EACH, NONSENSE = 8, "no expression"  # pictures of each kind that show none
 BEFORE = "per_token"  # what was called confidence before
 BEFORE_DOUBTFUL = 0.7  # the threshold of what was called confidence before

@@ -26,14 +26,14 @@ from hmerbench.benchmarks.export.compare import best_of
 from hmerbench.benchmarks.files import sha256, write_atomically
 from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.report import paper
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
-from hmerbench.evaluation.datasets import crohme as known_crohme
 from hmerbench.evaluation.scoring.metrics import interval_text, percent
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-YEAR, SEED = known_crohme().tests[-1], 7  # whose pen strokes; of the sample
+YEAR, SEED = paper.YEARS[-1], 7  # whose pen strokes; of the sample
 MARGIN = 30  # px around a drawing on the page
 SECONDS = 120.0  # that the page may take for anything
 READERS = ("page", "command", "image")
