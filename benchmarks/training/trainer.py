@@ -74,20 +74,20 @@ def train(
     for a folder of other settings, a damaged checkpoint, or a folder in which another process trains, and its subclass
     Diverged for a loss that is no longer finite.
     """
-    config, folder = run.settings, run.path
+    config, path = run.settings, run.path
     if config.schema_version != SCHEMA:
         raise UserError(
-            f"{folder}: the run has version {config.schema_version} of the settings, and this suite has {SCHEMA}: its "
+            f"{path}: the run has version {config.schema_version} of the settings, and this suite has {SCHEMA}: its "
             "results stay readable, but it cannot be trained further; give recipe, preset and seed to train it again"
         )
     team = Team.gather()
     # workers of a killed training end a moment after it, and have its lock until then
-    with locked(folder, seconds=2) if team.rank == 0 else nullcontext():
-        check_folder(config, folder)
+    with locked(path, seconds=2) if team.rank == 0 else nullcontext():
+        check_folder(config, path)
         if team.rank == 0:
-            remove_partial(folder)
+            remove_partial(path)
         if team.rank == 0 and samples is None and (source := adopt_training(run)):
-            err_console.print(f"{folder}: differs from {source} only in its search, so that run's weights are used")
+            err_console.print(f"{path}: differs from {source} only in its search, so that run's weights are used")
         team.wait()
         make_deterministic(team)
         Trainer(run, archive, team, on_epoch, samples).run()

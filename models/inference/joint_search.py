@@ -24,7 +24,7 @@ from hmerbench.models.inference.beam_search import (
     log_probabilities,
 )
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
-from hmerbench.models.inference.reading import IncrementalDecoder, Reader, ReadingNetwork
+from hmerbench.models.inference.reading import BoundNetwork, IncrementalDecoder, ReadingNetwork
 from hmerbench.models.inference.searcher import View
 from hmerbench.models.vocab import EOS, PAD, SOS
 
@@ -62,7 +62,7 @@ class JointSearch:
         image_G = torch.arange(b, device=device).repeat(len(starts))
         start_G = torch.tensor(starts, device=device).repeat_interleave(b)
         with torch.autocast(device.type, enabled=False):  # nothing is cast again
-            readers = [Reader(network, *view) for network in self.networks for view in views]
+            readers = [BoundNetwork(network, *view) for network in self.networks for view in views]
             decoders = [IncrementalDecoder(reader, image_G, options.beam_size) for reader in readers]
             found = self.beam_search(decoders, start_G, SOS + EOS - start_G, options).run()
             leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)
@@ -84,7 +84,7 @@ class JointSearch:
 
 
 def rescore(
-    readers: Sequence[Reader], found: Found, leftward_N: Tensor, options: SearchOptions
+    readers: Sequence[BoundNetwork], found: Found, leftward_N: Tensor, options: SearchOptions
 ) -> tuple[Tensor, Tensor]:
     """Log-probability / steps ** alpha [N] of every hypothesis in the direction opposite to its search, and the
     standard deviation [N] of that log-probability, undivided, over the readers.

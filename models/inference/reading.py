@@ -65,7 +65,7 @@ class ReadingNetwork:
             return self.model.encode(images_b1HW.to(self.stream), mask_bHW)
 
 
-class Reader:
+class BoundNetwork:
     """A network bound to the images that it reads."""
 
     def __init__(self, network: ReadingNetwork, images_b1HW: Tensor, mask_bHW: Tensor) -> None:
@@ -90,7 +90,7 @@ class Prefixes:
     """Prefixes of hypotheses that read one image, each standing for its last word: those that one extends come before
     it (`decoder.Cache`)."""
 
-    def __init__(self, reader: Reader, image: int, words_X: Tensor, place_X: Tensor, earlier_XX: Tensor) -> None:
+    def __init__(self, reader: BoundNetwork, image: int, words_X: Tensor, place_X: Tensor, earlier_XX: Tensor) -> None:
         one, dtype = slice(image, image + 1), reader.network.dtype
         self.memory = [(key[one], value[one]) for key, value in reader.memory]
         self.hidden_G11L, self.mask_1hw, self.place = reader.hidden_b11L[one], reader.mask_bhw[one], place_X
@@ -143,7 +143,7 @@ class IncrementalDecoder:
     `mask_GMS` (0 or -inf) says which slots of its group are part of a beam.
     """
 
-    def __init__(self, reader: Reader, image_G: Tensor, beams: int) -> None:
+    def __init__(self, reader: BoundNetwork, image_G: Tensor, beams: int) -> None:
         self.network, dtype = reader.network.model, reader.network.dtype
         self.memory = [(key[image_G], value[image_G]) for key, value in reader.memory]
         self.hidden_G11L, self.mask_Ghw = reader.hidden_b11L[image_G], reader.mask_bhw[image_G]

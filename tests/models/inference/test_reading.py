@@ -11,7 +11,7 @@ from hmerbench.models.densewap import END, START, DenseWAP
 from hmerbench.models.inference.densewap_search import DenseWAPDecoder
 from hmerbench.models.inference.joint_search import JointSearch
 from hmerbench.models.inference.options import SearchOptions
-from hmerbench.models.inference.reading import IncrementalDecoder, Reader, ReadingNetwork, distinct_prefixes
+from hmerbench.models.inference.reading import BoundNetwork, IncrementalDecoder, ReadingNetwork, distinct_prefixes
 from hmerbench.models.settings import DenseWAPSettings
 from hmerbench.models.vocab import SOS
 from tests.helpers.networks import IMAGES, padded, small
@@ -30,7 +30,7 @@ def test_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
     features, mask = model.encode(*images())
     rows = [[SOS, 5, 6, 7, 8], [SOS, 5, 6, 9, 4], [SOS, 5, 6, 7], [SOS, 5, 6], [SOS, 8]]
     inputs = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-    reader = Reader(ReadingNetwork(model), *images())
+    reader = BoundNetwork(ReadingNetwork(model), *images())
     logits = reader.read(1, inputs, torch.tensor([len(row) for row in rows]))
     for row, together in zip(rows, logits, strict=True):
         alone = model.decode(features[1:2], mask[1:2], torch.tensor([row]))[0]
@@ -47,7 +47,7 @@ def test_step_by_step_a_network_gives_the_logits_of_training(network: str) -> No
     words = torch.randint(4, 20, (len(stack), 2, 6), generator=torch.Generator().manual_seed(1))
     if network == "comer":
         model = small().double()
-        decoder = IncrementalDecoder(Reader(ReadingNetwork(model), stack, mask), torch.arange(len(stack)), 2)
+        decoder = IncrementalDecoder(BoundNetwork(ReadingNetwork(model), stack, mask), torch.arange(len(stack)), 2)
         words[..., 0] = SOS
         each = [model.decode(*model.encode(stack, mask), words[:, beam]) for beam in range(2)]
     else:
