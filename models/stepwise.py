@@ -133,7 +133,7 @@ class _Words:
         places_N: Tensor,
         visible_NP: Tensor,
         earlier_NX: Tensor,
-        *given: Tensor,
+        *given: Tensor,  # the memory, coverage of every layer but the first, the cache
     ) -> None:
         memory, state = given[: 2 * layers], given[2 * layers :]
         self.cells, self.hidden_G11L = memory[0].shape[2:], torch.zeros(())  # there is no padding
