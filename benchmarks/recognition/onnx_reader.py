@@ -62,7 +62,6 @@ class Reader:
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
         options.enable_mem_pattern = False  # no two calls have the same shapes
-        options.add_session_config_entry("session.set_denormal_as_zero", "1")
         try:
             self.model: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
             if self.model["format"] != FORMAT:

@@ -17,7 +17,10 @@ RELATIONS = {"Right": "R", "Sub": "Sub", "Sup": "Sup", "Above": "Above", "Below"
 
 
 class Unconverted(ValueError):
-    """The expression has no symLG; the message is the reason."""
+    """The expression has no symLG; the message is the reason, in one line whatever text it quotes."""
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().split())
 
 
 def bounded(text: str) -> str:

@@ -159,6 +159,7 @@ def test_an_exported_network_reads_as_in_pytorch(exported: tuple[Path, Network, 
     one_row = drawing()[30:50, 40:160]  # of cells, at the smaller sizes
     for image in (*map(drawing, range(3)), one_row):
         assert_same(Reader(folder), model, config, image)
+    assert sys.float_info.min * 0.5 > 0, "reading has changed how this thread's processor rounds"
 
 
 def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hmerbench.evaluation import InputError, symlg
@@ -58,6 +58,8 @@ def test_conversion_of_token_lists_is_total_and_deterministic(tokens: list[str])
 
 @settings(max_examples=500)
 @given(st.text())
+@example("\\\n")  # an escaped end of line, quoted by the reason
+@example("\\begin{a\nb} x")
 def test_conversion_of_any_text_is_total(text: str):
     convert(text)
 
