@@ -6,20 +6,18 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# a misspelt variable would silently run something else: five rows on the embedded set instead of one on CROHME
+# A variable that is misspelt, or that a target's command does not take, would be ignored and something else run: five
+# rows on the embedded set, say, instead of one on CROHME.
 KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE EPOCHS JOBS PTB REASON OPTIONS
-unknown := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name))))
-ifneq ($(unknown),)
-$(error there is no variable $(unknown); `make help` lists them, and OPTIONS= takes all options of a command)
+named := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
+ifneq ($(filter-out $(KNOWN),$(named)),)
+$(error there is no variable $(filter-out $(KNOWN),$(named)); `make help` lists them, and OPTIONS= takes all options of a command)
 endif
-
-results_option = $(if $(RESULTS),--results "$(RESULTS)")
-data_options = $(if $(CROHME),--crohme "$(CROHME)") $(results_option)
-preset_option = $(if $(PRESET),--preset "$(PRESET)")
-recipes_option = $(if $(RECIPES),--recipes "$(RECIPES)")
-seeds_option = $(if $(SEEDS),--seeds "$(SEEDS)")
-years_option = $(if $(YEARS),--years "$(YEARS)")
-job_options = $(recipes_option) $(seeds_option) $(if $(filter-out 0,$(FORCE)),--force) $(if $(JOBS),--jobs "$(JOBS)") $(OPTIONS)
+others = $(filter-out PYTHON OPTIONS $(1),$(foreach name,$(named),$(if $($(name)),$(name))))
+takes = $(if $(call others,$(1)),$(error make $@ does not take $(call others,$(1))))
+options = $(foreach name,$(1),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) "$($(name))"))
+given = $(call takes,$(1) $(2))$(call options,$(1)) $(OPTIONS)
+force = $(if $(filter-out 0,$(FORCE)),--force)
 
 .PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report draw scoreboard doctor regress regress-update faults mlflow-ui bench release-check lock clean
 
@@ -49,19 +47,19 @@ $(DEV): $(READY) requirements-dev.lock
 	@touch $@
 
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then write the tables
-	@$(BIN)/hmerbench reproduce $(data_options) $(preset_option) $(years_option) $(if $(EPOCHS),--epochs "$(EPOCHS)") $(job_options)
+	@$(BIN)/hmerbench reproduce $(call given,CROHME RESULTS PRESET YEARS EPOCHS RECIPES SEEDS JOBS,FORCE) $(force)
 
 reproduce-lm: $(READY) ## train and test language models on the text in PTB=folder (without it: LaTeX of training captions)
-	@$(BIN)/hmerbench reproduce-lm $(if $(PTB),--ptb "$(PTB)") $(data_options) $(job_options)
+	@$(BIN)/hmerbench reproduce-lm $(call given,PTB CROHME RESULTS RECIPES SEEDS JOBS,FORCE) $(force)
 
 tune: $(READY) ## tune settings on held-out data (OPTIONS='--recipe bttr --trials 40 --workers 2')
-	@$(BIN)/hmerbench tune $(data_options) $(preset_option) $(OPTIONS)
+	@$(BIN)/hmerbench tune $(call given,CROHME RESULTS PRESET)
 
 crohme: $(READY) ## download CROHME as published by CoMER's authors (research license) to data/crohme.zip
-	@$(BIN)/hmerbench crohme
+	@$(BIN)/hmerbench crohme $(call given)
 
 data: $(READY) ## verify the archive CROHME= (default: the embedded set) and describe its contents
-	@$(BIN)/hmerbench data $(data_options)
+	@$(BIN)/hmerbench data $(call given,CROHME RESULTS)
 
 test: $(DEV) ## run the tests
 	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 15
@@ -82,34 +80,34 @@ format: $(DEV) ## fix and format with ruff
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 tables: $(READY) ## regenerate results/table*, TABLES.md, CLAIMS.md, … and README's tables from results/reproduced/
-	@$(BIN)/hmerbench tables $(results_option)
+	@$(BIN)/hmerbench tables $(call given,RESULTS)
 
 figures: $(READY) ## regenerate results/figures/ from the committed results; CROHME= adds its Fig. 4 to results/local/
-	@$(BIN)/hmerbench figures $(results_option)
-	@$(BIN)/hmerbench attention $(results_option)
-	@$(if $(CROHME),$(BIN)/hmerbench attention $(data_options))
+	@$(call takes,CROHME RESULTS)$(BIN)/hmerbench figures $(call options,RESULTS)
+	@$(BIN)/hmerbench attention $(call options,RESULTS)
+	@$(if $(CROHME),$(BIN)/hmerbench attention $(call options,CROHME RESULTS))
 
 evaluate: $(READY) ## recognize CROHME= with the committed weights and compare scores (RECIPES= YEARS=)
-	@$(BIN)/hmerbench evaluate $(data_options) $(recipes_option) $(years_option)
+	@$(BIN)/hmerbench evaluate $(call given,CROHME RESULTS RECIPES YEARS)
 
 notebooks: $(READY) ## execute the notebooks in place (CROHME=: copies in results/local/notebooks/, which show its images)
-	@$(if $(CROHME),CROHME="$$(realpath "$(CROHME)")") $(BIN)/python notebooks/execute.py
+	@$(call takes,CROHME)$(if $(CROHME),CROHME="$$(realpath "$(CROHME)")") $(BIN)/python notebooks/execute.py
 
 report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression
-	@$(BIN)/hmerbench report $(data_options) $(OPTIONS)
+	@$(BIN)/hmerbench report $(call given,CROHME RESULTS)
 
 draw: $(DEV) ## write a page to draw on, which reads formulas in the browser: results/local/draw/index.html (npm fetches its runtime)
-	@$(BIN)/hmerbench draw $(results_option)
+	@$(BIN)/hmerbench draw $(call given,RESULTS)
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= OPTIONS='--systems folder')
 	@$(if $(CROHME),,$(error give CROHME=data.zip: the scoreboard is scored on its test sets))
-	@$(BIN)/hmerbench scoreboard score --crohme "$(CROHME)" $(OPTIONS)
+	@$(BIN)/hmerbench scoreboard score $(call given,CROHME)
 
 regress: $(READY) ## compare scores and metrics of a short, fixed job with results/baseline.json (all of them with CROHME=)
-	@$(BIN)/hmerbench regress $(if $(CROHME),--crohme "$(CROHME)")
+	@$(BIN)/hmerbench regress $(call given,CROHME)
 
 regress-update: $(READY) ## make the measurements of regress the new baseline: REASON='why it changes'; OPTIONS='--record 20' retrains
-	@$(BIN)/hmerbench regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") $(OPTIONS)
+	@$(BIN)/hmerbench regress --update --reason "$$REASON" $(call given,CROHME,REASON)
 
 faults: $(DEV) ## plant faults one by one: the regression gate or a test must see each; results/faults.md (minutes)
 	@$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
@@ -120,13 +118,13 @@ release-check: ## in an empty clone of HEAD: the CI job, then README's commands 
 	  du -sh "$$clone/.git" "$$clone/results" && rm -rf "$$clone"
 
 doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk space
-	@$(BIN)/hmerbench doctor $(if $(PTB),--ptb "$(PTB)") $(data_options)
+	@$(BIN)/hmerbench doctor $(call given,PTB CROHME RESULTS)
 
 mlflow-ui: $(READY) ## serve the MLflow UI on 127.0.0.1 (RESULTS=results/local/embedded for runs on the embedded set)
-	@$(BIN)/hmerbench mlflow-ui $(results_option) $(OPTIONS)
+	@$(BIN)/hmerbench mlflow-ui $(call given,RESULTS)
 
 bench: $(READY) ## time plain and fast training and search on a quiet machine: results/speed/ (10 min)
-	@$(BIN)/hmerbench bench $(data_options) $(OPTIONS)
+	@$(BIN)/hmerbench bench $(call given,CROHME RESULTS)
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	.ci/lock $(PYTHON)

@@ -52,10 +52,20 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     return run
 
 
-@pytest.mark.parametrize("misspelt", ["CROMHE=data.zip", "YEAR=2014", "RECIPE=bttr"])
-def test_make_refuses_variables_that_it_does_not_know(misspelt: str) -> None:
-    done = subprocess.run(["make", "-n", "reproduce-table2", misspelt], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode and f"there is no variable {misspelt.partition('=')[0]}" in done.stderr
+@pytest.mark.parametrize(
+    ("target", "variable", "reason"),
+    [
+        ("reproduce-table2", "CROMHE=data.zip", "there is no variable CROMHE"),
+        ("reproduce-table2", "YEAR=2014", "there is no variable YEAR"),
+        ("reproduce-lm", "RECIPE=bttr", "there is no variable RECIPE"),
+        ("evaluate", "SEEDS=8", "make evaluate does not take SEEDS"),
+        ("figures", "PRESET=medium", "make figures does not take PRESET"),
+        ("reproduce-lm", "EPOCHS=3", "make reproduce-lm does not take EPOCHS"),
+    ],
+)
+def test_make_refuses_variables_that_it_would_ignore(target: str, variable: str, reason: str) -> None:
+    done = subprocess.run(["make", "-n", target, variable], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode and reason in done.stderr
 
 
 def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
