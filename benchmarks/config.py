@@ -72,7 +72,8 @@ class Data(Strict):
 
 
 class Augmentation(Strict):
-    """Random distortions of a training image: `scale` is a range, the other values are half-widths of uniform draws."""
+    """Random distortions of a training image: `scale` is a range, `thickness` a probability, the others half-widths of
+    uniform draws."""
 
     scale: tuple[Factor, Factor] | None = (0.7, 1.4)
     """range of the factor, the same for width and height; null: no scaling (4.1)"""
@@ -126,7 +127,7 @@ class Optimizer(Strict):
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """for adadelta: rho, for adamw and muon: beta1, whose beta2 is 0.99 (4.1)"""
     weight_decay: float = Field(default=1e-4, ge=0)
-    """of all parameters, including biases and normalization (4.1)"""
+    """of all parameters; for adamw and muon not of biases and normalization (4.1)"""
     clip: float | None = Field(default=None, gt=0)
     """maximum gradient norm; null: no clipping (program)"""
 

@@ -71,7 +71,7 @@ def cores() -> int:
 
 
 def device_name(device: torch.device) -> str:
-    """What is sold under a name: of a GPU, or of the processor."""
+    """Model name of the GPU, or of the processor."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
 
 

@@ -31,6 +31,7 @@ from hmerbench.benchmarks.recognition import predict as recognition
 from hmerbench.benchmarks.report import tables
 from hmerbench.benchmarks.report.compare import what_a_difference_means
 from hmerbench.benchmarks.report.presets import advice, show_plan
+from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.listing import AnyRun
@@ -40,7 +41,6 @@ from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tracking.tracking_store import store
 from hmerbench.benchmarks.training import trainer
 from hmerbench.benchmarks.training.checkpoint import adopt_training
-from hmerbench.evaluation.scoring.metrics import interval_text
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.engine import Engine
@@ -292,7 +292,8 @@ def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, sec
     splits = sorted({split for run in runs for split in run.scores})
     rows = []
     for run in runs:
-        rates = {split: f"{it.exprate:.2f} ({interval_text(it.exact, it.n)})" for split, it in run.scores.items()}
+        found = {split: sampled_rate([run], split) for split in run.scores}
+        rates = {split: f"{it.value:.2f} ({it.low:.1f}–{it.high:.1f}, {it.over})" for split, it in found.items()}
         rows.append({"row": run.recipe, "seed": run.seed} | {split: rates.get(split) for split in splits})
-    show("this job: ExpRate in percent", rows)
+    show("this job: ExpRate in percent (95 % interval, over what)", rows)
     console.print(what_a_difference_means(runs, space / "runs"))

@@ -25,7 +25,7 @@ class Words(NamedTuple):
 
 
 class CoMER(Network):
-    """The whole network."""
+    """DenseNet encoder and bidirectionally trained Transformer decoder, with coverage where the settings say so."""
 
     settings: CoMERSettings
     encoder_class: ClassVar = Encoder

@@ -66,9 +66,9 @@ class Network(nn.Module):
 
     def step(self, words_GM: Tensor, cache: Any) -> Tensor:
         """Logits [G, M, V] of the next word after one more of each of M hypotheses in each of G groups, whose image and
-        earlier words are in the `cache`, of a type of the network's own. The cache takes the word up.
+        earlier words are in the `cache`, of a type of the network's own. The call appends the words to the cache.
 
-        A network that does not read word by word has none; what searches it needs more of it.
+        A network that does not read word by word need not implement it; its own search calls what it needs.
         """
         raise NotImplementedError
 

@@ -324,6 +324,9 @@ def test_epochs_are_chosen_for_all_runs(archive: Path, tmp_path: Path, stages: l
     """Another number is another run, which is not repeated; the preset's own number is the preset."""
     config = tiny_config(archive, {"training": {"epochs": 3}})
     assert job.with_epochs(config, 3) == config
+    smoke = resolve("bttr", "smoke", 7)
+    named, other = (RunFolder(tmp_path / "run", it).command for it in (smoke, job.with_epochs(smoke, 2)))
+    assert named.endswith("--preset smoke --seed 7") and other == f"hmerbench train {tmp_path / 'run'}"
     given = ["--crohme", str(archive), "--results", str(tmp_path), "--preset", str(archive / "tiny.yaml")]
     for _ in range(2):
         cli.app(["reproduce", "--recipes", "bttr", "--epochs", "2", *given], standalone_mode=False)

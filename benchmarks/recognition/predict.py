@@ -44,7 +44,7 @@ class Kept:
     stopped goes on where it was; a line of the file holds a batch."""
 
     def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
-        """In a file of its own for all that decides what is read (`made_by`)."""
+        """The file is named by a hash of `made_by`, which must hold all that can change what is read."""
         self.path = folder / f"{PREFIX}{digest_of_keys(made_by)}.jsonl"
         self.batches: dict[tuple[str, ...], list[list[Hypothesis]]] = {}
         lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.exists() else []

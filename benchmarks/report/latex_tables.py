@@ -6,7 +6,7 @@ import pandas as pd
 
 from hmerbench.evaluation.scoring.metrics import TABULATED
 
-ERROR_RATES = {metric.column: metric.heading for metric in TABULATED[1:]}  # in Table 2 only
+ERROR_RATES = {metric.rate: metric.heading for metric in TABULATED[1:]}  # in Table 2 only
 LONG = 45  # rows that fit on a page
 HEADINGS = {
     "model": "Model",

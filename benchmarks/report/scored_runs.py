@@ -52,8 +52,8 @@ def grouped(folders: Sequence[Path], results: Path, split: str | None = None) ->
     """For each test set, the runs in groups of equal conditions.
 
     `split` is a test set, POOLED, or None for each set and the pooled ones. `folders` are run folders or contain them
-    at any depth; default: results/reproduced and results/runs. Raises UserError if there is no run, or for a damaged
-    one.
+    at any depth; default: results/reproduced and results/runs. Of two runs of one recipe and seed in a group, the later
+    folder's counts: your own, not the committed one. Raises UserError if there is no run, or for a damaged one.
     """
     roots = folders or [results / "reproduced", results / "runs"]
     scored = {run: sets for run in RunFolder.under(*roots) if (sets := run.sets("scores/*.json"))}
@@ -71,7 +71,7 @@ def grouped(folders: Sequence[Path], results: Path, split: str | None = None) ->
         for run, sets in scored.items():
             if name in (POOLED, *sets):
                 read = _read(run, labels[run], sets if name == POOLED else [name], known)
-                groups.setdefault(read.conditions, {}).setdefault((read.recipe, read.seed), read)
+                groups.setdefault(read.conditions, {})[read.recipe, read.seed] = read
         if not groups:
             fix = "score one, or name another set with --set"
             raise UserError(f"{', '.join(map(str, roots))}: no run scored on {name}; {fix}")
@@ -188,8 +188,8 @@ class Step:
 
 
 def measure(rows: Rows, pairs: Sequence[tuple[str, str]], *parts: Sequence[str]) -> list[Step]:
-    """The differences between pairs of rows, uncorrected, on the images of a part (keys; by default all), or how much
-    larger they are on it than on a second part."""
+    """The differences between pairs of rows, uncorrected. `parts` are lists of "set/id": by default all images are
+    compared, with one part those in it; with two, it is the difference on the first minus that on the second."""
     if not pairs:
         return []
     first = next(iter(rows.values()))[0]

@@ -7,7 +7,6 @@ writes them; results/local/table*.{csv,md,tex} hold all.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import stdev
 from typing import Any, NamedTuple
@@ -24,11 +23,11 @@ from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.datasets import TRAIN, crohme
-from hmerbench.evaluation.scoring.metrics import TABULATED, printed_interval
+from hmerbench.evaluation.scoring.metrics import TABULATED, WITHIN, printed_interval
 from hmerbench.evaluation.scoring.score import VERSION, Score, fields_of
 from hmerbench.evaluation.symlg.editions import PAPER
 
-COUNTS = {metric.column: metric.count for metric in TABULATED}  # column <- key in a score file
+COUNTS = {metric.rate: metric.count for metric in TABULATED}  # column -> key of its count in a score file
 EXPRATE, *OTHERS = COUNTS
 RIGHT = {"exact": "ceiling", "neutral": "neutral_ceiling"}  # how many are right -> for a perfect reader of the captions
 COLUMNS = ("dataset", "model", "source", *COUNTS, "n", "exact", "ceiling", "neutral", "neutral_ceiling", "ci_low",
@@ -102,7 +101,7 @@ def _ablation(runs: list[Record]) -> list[Record]:
 def _systems(runs: list[Record]) -> list[Record]:
     """The paper's Table 2, and all runs."""
     return [
-        {"dataset": year, "model": model, **dict(zip(COUNTS, rates, strict=False))}
+        {"dataset": year, "model": model, **dict(zip((metric.rate for metric in WITHIN), rates, strict=False))}
         for year, models in reference()["table2"].items()
         for model, rates in models.items()
     ] + runs
@@ -163,9 +162,11 @@ def rows_of_runs(source: str, *roots: Path) -> list[Record]:
 def _mean_row(row: Record, runs: Sequence[RunFolder]) -> Record:
     """The row with what its seeds have in the mean, on its test set."""
     scores = [run.scores[row["split"]] for run in runs]
-    with suppress(UserError):  # without readable verdicts, the interval is over images, from the counts
+    try:
         found = sampled_rate(runs, row["split"])
         row |= dict(zip(INTERVAL, (found.low, found.high, found.over), strict=True))
+    except UserError as error:  # of a damaged run; the others' rows are still wanted
+        printing.err_console.print(f"warning: {error}; till then its interval is over images, from the counts alone")
     row["seeds"] = len(runs)
     row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
     for column, count in COUNTS.items():

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any, NotRequired
 
 from pydantic import conlist
@@ -16,7 +17,7 @@ from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, sha256
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.resolve import check_folder, load
+from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names
 from hmerbench.benchmarks.runs.run import Open, Run, state_of, store_key
 from hmerbench.benchmarks.strict_files import read_columns
 from hmerbench.benchmarks.validation import validate
@@ -245,8 +246,10 @@ class RunFolder(Run[Config]):
 
     @property
     def command(self) -> str:
-        """The command that trains it."""
-        return f"hmerbench train --recipe {self.recipe} --preset {self.preset} --seed {self.seed}"
+        """The command that trains it; where its settings come from elsewhere, the one that trains this folder."""
+        if self.preset in PRESETS and self.recipe in names("recipes"):
+            return f"hmerbench train --recipe {self.recipe} --preset {self.preset} --seed {self.seed}"
+        return f"hmerbench train {quote(str(self.path))}"
 
     @property
     def data(self) -> str:

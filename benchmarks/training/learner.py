@@ -70,7 +70,7 @@ class Learner:
         self.at_once = AllAtOnce(self.model)
         self.norms = batch_norms(self.model)
         self.replays = Replays(make_recorder()) if graphs else None
-        # running statistics after the last first micro-batch of a step
+        # running statistics after the first micro-batch of the latest step
         self.kept = [tensor.clone() for norm in self.norms for tensor in running(norm)] if graphs else []
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}

@@ -62,16 +62,11 @@ class Metric(NamedTuple):
     """The share of the expressions for which `holds` is true; None if it cannot be told (without captions, say)."""
 
     count: str  # key of the count in a score file
-    rate: str  # key of the rate, in percent
+    rate: str  # key of the rate, in percent, and name of its column in the .csv of a table
     holds: Callable[[Expression], bool | None]
     name: str  # as `hmerbench score` prints it
     heading: str = ""  # of its column in tables; none: it is not in them
     always: bool = False  # every score file has it; others may be older than the metric
-
-    @property
-    def column(self) -> str:
-        """The name of its column in the .csv of a table."""
-        return self.rate if self.count == "exact" else self.count
 
 
 def _within(most: int) -> Metric:
@@ -79,13 +74,15 @@ def _within(most: int) -> Metric:
     return Metric(f"le{most}", f"exprate_le{most}", holds, name, heading=f"≤ {most}", always=True)
 
 
-METRICS = (
+WITHIN = (  # with no errors and at most 1, 2, 3: what LgEval counts and papers report
     Metric("exact", "exprate", lambda row: row.exact, "exact", heading="ExpRate", always=True),
     *map(_within, (1, 2, 3)),
+)
+METRICS = (
+    *WITHIN,
     Metric("structure", "structure_rate", lambda row: row.structure, "structure", always=True),
     Metric("token_exact", "token_exprate", lambda row: row.token_exact, "tokens exact"),
 )
-WITHIN = METRICS[:4]  # with no errors and at most 1, 2, 3: what LgEval counts and papers report
 TABULATED = tuple(metric for metric in METRICS if metric.heading)
 
 

@@ -142,7 +142,7 @@ def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
 
 
 def reasons(texts: Mapping[str, str], rules: Rules = PAPER) -> dict[str, str]:
-    """Why each of the texts that do not convert does not, by id."""
+    """Reason by id for every text that fails to convert."""
     found: dict[str, str] = {}
     for key, text in texts.items():
         try:

@@ -149,8 +149,9 @@ def rate(right: np.ndarray, images: Images) -> Estimate:
 
 
 def _estimate(values: np.ndarray, images: Images, over_seeds: Spread | None) -> Estimate:
-    """The mean of values [seed, image] with Student's interval, within -100 to 100, which it is of a single group. If
-    neither groups nor seeds differ, it is over images, and if none of these does, as wide as Wilson's of n alike."""
+    """The mean of values [seed, image] with Student's interval, clipped to [-100, 100]; of a single group, all of that.
+    If all groups and seeds agree, it is over images; if all images agree, too, as wide as Wilson's of n equal outcomes.
+    """
     value = float(values.mean())
     variance, df, over = _variance(values, images, over_seeds)
     if df < 1:

@@ -87,8 +87,8 @@ class BoundNetwork:
 
 
 class Prefixes:
-    """Prefixes of hypotheses that read one image, each standing for its last word: those that one extends come before
-    it (`decoder.Cache`)."""
+    """Prefixes of hypotheses that read one image, each standing for its last word, a `decoder.Cache`. A prefix comes
+    after all those that it extends."""
 
     def __init__(self, reader: BoundNetwork, image: int, words_X: Tensor, place_X: Tensor, earlier_XX: Tensor) -> None:
         one, dtype = slice(image, image + 1), reader.network.dtype
@@ -138,9 +138,9 @@ def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tens
 class IncrementalDecoder:
     """Decodes one step at a time for M beams in each of G groups; equals reading all prefixes again.
 
-    It is what its words find before them (`decoder.Cache`). Coverage, which excludes the current step, is a running
-    sum for each layer but the first. The keys and values of words stay in their slots when beams are reordered;
-    `mask_GMS` (0 or -inf) says which slots of its group are part of a beam.
+    It is a `decoder.Cache`: self-attention and coverage over the words decoded so far. Coverage, which excludes the
+    current step, is a running sum for each layer but the first. The keys and values of words stay in their slots when
+    beams are reordered; `mask_GMS` (0 or -inf) says which slots of its group are part of a beam.
     """
 
     def __init__(self, reader: BoundNetwork, image_G: Tensor, beams: int) -> None:

@@ -55,6 +55,14 @@ def test_of_a_thousand_runs_only_verdicts_are_read(tmp_path: Path, monkeypatch: 
     assert len(found.rows) == 5
 
 
+def test_your_own_run_counts_rather_than_the_committed_one_of_its_seed(tmp_path: Path) -> None:
+    for folder, rate in (("reproduced", 0.3), ("runs", 0.5)):
+        make_run(tmp_path / folder, "bttr", 7, rate)
+    make_run(tmp_path / "reproduced", "comer-fusion", 7, 0.6)
+    (comparison,) = compare([], tmp_path, "2014")
+    assert {row.recipe: row.mean for row in comparison.rows} == {"bttr": 50.0, "comer-fusion": 60.0}
+
+
 def test_an_ordering_that_holds(tmp_path: Path) -> None:
     found = compare_rows(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.6, 0.7), strict=True)), range(5))
     assert found.words.startswith("Coverage helps: BTTR (baseline) → CoMER (Fusion) +")

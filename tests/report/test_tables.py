@@ -74,9 +74,9 @@ def test_all_reported_numbers_are_included(tmp_path: Path) -> None:
     assert len(second) == 22 and {row["source"] for row in first + second} == {"reported"}
     assert [len(rows(tmp_path / "table2.csv", dataset=year)) for year in ("2014", "2016", "2019")] == [8, 8, 6]
     (comer,) = rows(tmp_path / "table2.csv", dataset="2019", model="CoMER")
-    assert [comer[k] for k in ("exprate", "le1", "le2", "le3", "n")] == ["62.97", "77.40", "81.40", "83.07", "1199"]
+    assert [comer[metric.rate] for metric in WITHIN] == ["62.97", "77.40", "81.40", "83.07"] and comer["n"] == "1199"
     (wap,) = rows(tmp_path / "table2.csv", dataset="2014", model="WS-WAP")
-    assert (wap["exprate"], wap["le1"], wap["seeds"]) == ("53.65", "", "")
+    assert (wap["exprate"], wap["exprate_le1"], wap["seeds"]) == ("53.65", "", "")
     assert list(second[0]) == list(tables.COLUMNS)
     assert list(first[0]) == [*tables.COLUMNS, "scale_aug", "self_cov", "cross_cov"]
 
@@ -142,6 +142,21 @@ def test_seeds_are_averaged_and_counted(tmp_path: Path) -> None:
     (single,) = rows(tmp_path / "local/table1.csv", source="local", model="BTTR (baseline)")
     assert (row["ci_over"], single["ci_over"]) == ("seeds and images", "images")  # the ids name no writers
     assert float(row["ci_low"]) < float(single["ci_low"]) < float(single["ci_high"]) < float(row["ci_high"])
+
+
+@pytest.mark.parametrize("damage", ["", "id,status\n"])
+def test_a_run_with_damaged_verdicts_is_named_and_keeps_its_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    folder = put_run(tmp_path / "runs", "bttr", exact=100)
+    put_run(tmp_path / "runs", "comer-self", exact=200)
+    tables.local(tmp_path)
+    assert not capsys.readouterr().err
+    (folder / "scores/2014.csv").write_text(damage)
+    built = tables.local(tmp_path)["table1"]
+    assert list(built[built["source"] == "local"]["exprate"].round(2)) == [10.14, 20.28]
+    told = " ".join(capsys.readouterr().err.split())
+    assert str(folder) in told and "its interval is over images" in told
 
 
 def test_counts_stand_beside_the_neutral_ones_and_the_ceilings(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from hmerbench.evaluation.scoring.metrics import BUCKETS, METRICS, TABULATED, in
 
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page that contains CROHME
 UNTABULATED = [metric for metric in METRICS if not metric.heading]
-HEADINGS = {"interval": "95 % interval"} | {metric.column: metric.heading for metric in TABULATED}
+HEADINGS = {"interval": "95 % interval"} | {metric.rate: metric.heading for metric in TABULATED}
 HOW_TO_READ = [
     "Expressions are drawn from their symLG, which the scorer compares; for a few it differs from the caption.",
     "Attention is that of the last layer, averaged over its heads, while the network is fed its own prediction from "

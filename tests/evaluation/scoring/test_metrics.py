@@ -65,6 +65,6 @@ def test_one_entry_is_enough(tmp_path: Path) -> None:
     scored = json.loads((new / "scores/2014.json").read_text())
     assert (scored["mine"], scored["mine_rate"]) == (1, 50.0)
     table = csv.DictReader((tmp_path / "results/local/table2.csv").open())
-    rates = {row["source"]: row["mine"] for row in table if row["model"] == "CoMER"}
+    rates = {row["source"]: row["mine_rate"] for row in table if row["model"] == "CoMER"}
     assert rates == {"reported": "", "reproduced": "", "local": "50.00"}
     assert re.search(r"\$\\le 3\$ &.* my own (&|\\\\)", (tmp_path / "results/local/table2.tex").read_text())
