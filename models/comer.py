@@ -1,6 +1,8 @@
-"""CoMER: a Transformer with coverage for handwritten formulas (Zhao & Gao, ECCV 2022).
+"""CoMER: a Transformer with coverage for handwritten formulas (Zhao & Gao, ECCV 2022), and BTTR, which it is built on.
 
-Without coverage it is the "BTTR (baseline)" of the paper's tables. Parameters are named as in the authors'
+Without coverage CoMER is the "BTTR (baseline)" of the paper's tables. `BTTR` is the authors' program of June 2021,
+which fits their released checkpoint; CoMER is built on a later state of it. The two differ in the encoder, in the word
+vectors, and in the search (`hmerbench.models.inference.joint_search`). Parameters are named as in the authors'
 checkpoints.
 """
 
@@ -8,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from hmerbench.models.decoder import Cache, Decoder, Trace, bidirectional_targets
 from hmerbench.models.densenet import Encoder
+from hmerbench.models.layers import image_position
 from hmerbench.models.network import NO_WORD, AttentionMaps, Network
-from hmerbench.models.settings import CoMERSettings, TransformerSettings
+from hmerbench.models.settings import BTTRSettings, CoMERSettings, TransformerSettings
 from hmerbench.models.vocab import PAD, Vocabulary
 
 
@@ -74,3 +77,33 @@ class CoMER(Network):
         )
         assert looked_Thw is not None
         return AttentionMaps(looked_Thw, suppressed_Thw, self.settings.stride)
+
+
+class BTTREncoder(Encoder):
+    """CoMER's encoder, but with ReLU behind the projection, LayerNorm before instead of behind the position encoding,
+    and a wavelength of its own for each channel of that encoding."""
+
+    def add_position(self, features_bhwd: Tensor, mask_bhw: Tensor) -> Tensor:
+        """Normalize and add position encodings."""
+        return self.norm(F.relu(features_bhwd)) + image_position(mask_bhw, features_bhwd.shape[-1], paired=False)
+
+
+class BTTR(CoMER):
+    """The whole network, in the parts of CoMER's but without coverage.
+
+    Parameters are named as in the authors' checkpoints, except that their `encoder.feature_proj.0.*` is called
+    `encoder.feature_proj.*`.
+    """
+
+    settings: BTTRSettings
+    encoder_class = BTTREncoder
+
+    def __init__(self, settings: BTTRSettings, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__(settings, vocabulary)
+        self.decoder.norm = nn.Identity()  # words are normalized before their position is added, not again behind it
+
+    def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Words:
+        """Words of both directions, or of left to right alone; T >= longest caption + 1."""
+        words = super().targets(captions, padded)
+        rows = None if self.settings.bidirectional else len(captions)
+        return Words(*(words_BT[:rows] for words_BT in words))

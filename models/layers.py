@@ -131,7 +131,7 @@ def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> T
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """torch's BatchNorm2d, whose statistics `dense_block` updates by itself."""
+    """torch's BatchNorm2d, whose statistics `densenet` updates by itself."""
 
     @property
     def running(self) -> tuple[Tensor, Tensor]:

@@ -169,7 +169,7 @@ class CoMERSettings(TransformerSettings):
 class BTTRSettings(TransformerSettings):
     """BTTR as first published, and its uni-directional variant."""
 
-    code: ClassVar = "hmerbench.models.bttr:BTTR"
+    code: ClassVar = "hmerbench.models.comer:BTTR"
     searcher: ClassVar = "hmerbench.models.inference.joint_search:BTTRSearch"
     sizes: ClassVar = {name: {k: v for k, v in keys.items() if k != "dc"} for name, keys in CoMERSettings.sizes.items()}
 
@@ -234,7 +234,7 @@ class DenseWAPTDSettings(RecurrentSettings):
     """DenseWAP-TD (its authors' program)."""
 
     code: ClassVar = "hmerbench.models.densewap_td:DenseWAPTD"
-    searcher: ClassVar = "hmerbench.models.inference.tree_search:TreeSearch"
+    searcher: ClassVar = "hmerbench.models.inference.densewap_search:TreeSearch"
     sizes: ClassVar = _sizes(
         hidden=(16, 32, 96, 128, 256, 256),
         attention=(16, 24, 96, 128, 128, 256),

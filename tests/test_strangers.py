@@ -12,10 +12,10 @@ import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import read_symbols
-from hmerbench.benchmarks.data.normalize_image import read_gray
+from hmerbench.benchmarks.data.layout import ZipStore
+from hmerbench.benchmarks.data.normalize_image import decoded
 from hmerbench.benchmarks.data.passport import passport
 from hmerbench.benchmarks.data.samples import Sample, with_ink
-from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.resolve import resolve
@@ -80,7 +80,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "preset.yaml": read_yaml,
     "config.yaml": lambda path: RunFolder(path.parent).settings,
     "history.jsonl": lambda path: RunFolder(path.parent).history,
-    "image.png": read_gray,
+    "image.png": lambda path: decoded(path, str(path)),
 }
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.layout import ID, MAX_IMAGE_BYTES, Layout, named
+from hmerbench.benchmarks.data.layout import ID, MAX_IMAGE_BYTES, FolderStore, Layout, Store, ZipStore, named
 from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, decoded, prepare
 from hmerbench.benchmarks.data.samples import Sample
-from hmerbench.benchmarks.data.store import FolderStore, Store, ZipStore
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import err_console

@@ -5,7 +5,7 @@ are visited, nor the number of workers, nor a restart changes how a sample is au
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from hmerbench.benchmarks.config import Augmentation, Config
 from hmerbench.benchmarks.data.augmentation import (
@@ -64,19 +65,6 @@ class Inputs(NamedTuple):
     images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
     mask: Tensor  # bool [b,H,W], True = padding
     targets: Targets  # of the network
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.images, self.mask, *self.targets
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """The inputs with every tensor changed."""
-        return Inputs(change(self.images), change(self.mask), mapped(change, self.targets))
-
-
-def mapped(change: Callable[[Tensor], Tensor], targets: Targets) -> Targets:
-    """Targets of the same kind with every tensor changed."""
-    return type(targets)(*map(change, targets))  # pyright: ignore[reportArgumentType] (a NamedTuple)
 
 
 # ----------------------------------------------------------------------------------------------------- grouping
@@ -239,7 +227,7 @@ class TrainingSet:
 
     def inputs(self, prepared: Inputs) -> Inputs:
         """Send a prepared batch to the device."""
-        return prepared.each(partial(send, device=self.device))
+        return tree_map(partial(send, device=self.device), prepared)
 
     def targets(self, labels: Iterable[Sequence[str]]) -> Targets:
         """The network's targets; in order `shape`, padded to few lengths so that kernels are reused."""

@@ -65,8 +65,8 @@ def prepare(source: Path | bytes | np.ndarray, name: str, max_area: int = AUTHOR
     _check_kind(gray, name)
     if gray.size <= max_area and drawn_as_crohme(gray):
         return Prepared(gray)
-    gray = _of_working_size(gray, name)
-    gray, cut = without_surroundings(gray)
+    _check_proportion(gray, name)
+    gray, cut = without_surroundings(shrunk(gray, WORKING_SIDE))
     done += [f"{what} cut off" for what in cut]
     return Prepared(as_crohme(gray, name, max_area, done.append), tuple(done))
 
@@ -151,16 +151,6 @@ def _unidentified(source: Path | bytes) -> str:
     if start[4:8] == b"ftyp":
         return "HEIC is read with pip install 'hmerbench[heic]'; install that, or convert it to PNG"
     return "not an image of a known format (PNG, JPEG, WebP, TIFF, BMP, GIF, HEIC, …); convert it to PNG"
-
-
-def read_gray(path: Path) -> np.ndarray:
-    """The brightness of an image file, (H, W) uint8, with no side above 2,000 px. Raises UserError."""
-    return _of_working_size(decoded(path, str(path)), str(path))
-
-
-def _of_working_size(gray: np.ndarray, name: str) -> np.ndarray:
-    _check_proportion(gray, name)
-    return shrunk(gray, WORKING_SIDE)
 
 
 def _check_kind(gray: np.ndarray, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from hmerbench.benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, Stroke, symbols_of, traces
-from hmerbench.benchmarks.data.store import ZipStore
+from hmerbench.benchmarks.data.layout import ZipStore
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import err_console, progress
 

@@ -26,6 +26,7 @@ from hmerbench.benchmarks.environment import cores, processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition.server import CONNECTIONS, MAX_BYTES, MAX_PIXELS
+from hmerbench.benchmarks.report.documents import from_template
 
 CLIENTS = 32
 LARGE, HUGE = (7_000, 7_000), (9_000, 11_000)  # px of pictures: nearly as large as is allowed, and larger
@@ -94,20 +95,12 @@ def cross(shape: tuple[int, int]) -> np.ndarray:
     return image
 
 
-def million(shape: tuple[int, int]) -> str:
-    return f"{shape[0] * shape[1] / 1e6:.0f} million pixels"
-
-
-def pictures(count: int) -> list[bytes]:
-    draws = (np.random.default_rng((7, number)) for number in range(count))
-    return [png(255 - drawing(expression(draw), draw)) for draw in draws]
-
-
 def bench_server(results: Path, requests: int, options: Sequence[str]) -> str:
     """Measure, and write results/serving.md."""
-    good = pictures(CLIENTS)
+    draws = (np.random.default_rng((7, number)) for number in range(CLIENTS))
+    good = [png(255 - drawing(expression(draw), draw)) for draw in draws]
     bad = [b"no picture", good[0][: len(good[0]) // 2], b"", b"x" * (MAX_BYTES + 1)]
-    lines = list[str]()
+    table = list[list[object]]()
 
     def phase(name: str, bodies: Sequence[bytes], meanwhile: Callable[[], object] = lambda: None) -> None:
         began = time.monotonic()
@@ -117,10 +110,9 @@ def bench_server(results: Path, requests: int, options: Sequence[str]) -> str:
             other.result()
         took, statuses = time.monotonic() - began, Counter(status for status, _ in answers)
         middle, most = np.quantile([seconds for _, seconds in answers], (0.5, 0.95))
-        cells = (name, str(len(bodies)), ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items())),
-                 f"{len(bodies) / took:.1f}", f"{middle:.2f}", f"{most:.2f}",
-                 f"{megabytes(pid, 'VmRSS'):.0f}", f"{megabytes(pid, 'VmHWM'):.0f}")  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
+        told = ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items()))
+        memory = (f"{megabytes(pid, field):.0f}" for field in ("VmRSS", "VmHWM"))
+        table.append([name, len(bodies), told, f"{len(bodies) / took:.1f}", f"{middle:.2f}", f"{most:.2f}", *memory])
 
     with serving(options) as (port, pid):
         phase("one picture, once", good[:1])
@@ -133,31 +125,14 @@ def bench_server(results: Path, requests: int, options: Sequence[str]) -> str:
 
         mixed = [bad[i % len(bad)] if i % 2 else good[i % CLIENTS] for i in range(requests)]
         phase(f"{CLIENTS} clients, every other request bad, and 4 slow clients", mixed, slowly)
-        phase(f"transparent pictures of {million(LARGE)}", [png(cross(LARGE), "RGBA")] * 8)
-        phase(f"pictures of {million(HUGE)}", [png(cross(HUGE))] * 8)
+        phase("transparent pictures of 49 million pixels", [png(cross(LARGE), "RGBA")] * 8)
+        phase("pictures of 99 million pixels", [png(cross(HUGE))] * 8)
         phase(f"{CLIENTS} clients again", [good[i % CLIENTS] for i in range(requests)])
-    text = PAGE.format(
-        clients=CLIENTS, command=" ".join(("hmerbench serve", *options)), count=requests, table="\n".join(lines),
-        cores=cores(), cpu=processor(),
-        slow=f"{slow.count('cut off')} of {len(slow)}", connections=CONNECTIONS, megabytes=MAX_BYTES / 1e6,
-        pixels=MAX_PIXELS / 1e6, each=PIXEL_BYTES, bound=(CONNECTIONS * MAX_BYTES + MAX_PIXELS * PIXEL_BYTES) / 1e9,
+    text = from_template(
+        "serving.md", requests=requests, command=" ".join(("hmerbench serve", *options)), clients=CLIENTS,
+        cores=cores(), cpu=processor(), table=table, cut=slow.count("cut off"), slow=len(slow),
+        connections=CONNECTIONS, megabytes=MAX_BYTES / 1e6, pixels=MAX_PIXELS / 1e6, each=PIXEL_BYTES,
+        bound=(CONNECTIONS * MAX_BYTES + MAX_PIXELS * PIXEL_BYTES) / 1e9,
     )  # fmt: skip
     write_atomically(results / "serving.md", text)
     return text
-
-
-PAGE = """# The server under load
-
-Written by `hmerbench serve --load {count}`: `{command}` on {cores} cores of a processor ({cpu}), which other
-programs used, too. {clients} clients send pictures of generated expressions, the next as soon as the last is answered.
-
-| what is sent | requests | answers | a second | median s | 95 % within s | MB now | MB at most |
-|---|---|---|---|---|---|---|---|
-{table}
-
-Bad requests are, in turn, text, half a picture, nothing, and more than is allowed; each is answered with a status and
-one line, or, where more is sent than is allowed, may find its connection closed while it still sends. Slow clients send
-a byte every half second; {slow} were cut off by the server within 40 s. Memory is bounded whatever is sent: beside what
-the network takes, {connections} connections of {megabytes:.0f} MB, and {pixels:.0f} million decoded pixels of up to
-{each} bytes, together {bound:.1f} GB; a larger picture is refused (413).
-"""

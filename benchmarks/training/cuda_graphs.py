@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.errors import UserError, lacks_memory
@@ -57,38 +58,33 @@ class Replays:
 
     def micro_step(self, step: Callable[[Inputs], Tensor], inputs: Inputs, seed: int) -> Tensor:
         """Run step(inputs) with the random numbers of `seed`: adds its gradients, returns its loss."""
-        key = tuple(tensor.shape for tensor in inputs.tensors)
+        key = tuple(tensor.shape for tensor in tree_leaves(inputs))
         if key not in self.recorded and self.warm:
-            self._record_step(step, key, inputs)
+            buffers = tree_map(torch.clone, inputs)
+            if recorded := self._recorded(partial(step, buffers)):
+                self.recorded[key] = (buffers, *recorded)
         torch.manual_seed(seed)
         if key not in self.recorded:
             return step(inputs)
         buffers, launch, loss = self.recorded[key]
-        for buffer, tensor in zip(buffers.tensors, inputs.tensors, strict=True):
+        for buffer, tensor in zip(tree_leaves(buffers), tree_leaves(inputs), strict=True):
             buffer.copy_(tensor, non_blocking=True)
         launch()
         return loss.clone()
 
     def update(self, update: Callable[[], None]) -> None:
         """Run an update, which ends a step."""
-        if self.updating is None and self.warm:
-            if recorded := self.record(update):
-                self.updating = recorded[0]
-            else:
-                self._no_memory()
+        if self.updating is None and self.warm and (recorded := self._recorded(update)):
+            self.updating = recorded[0]
         (self.updating or update)()
         self.steps += 1
 
-    def _record_step(self, step: Callable[[Inputs], Tensor], key: Hashable, inputs: Inputs) -> None:
-        buffers = inputs.each(torch.clone)
-        if recorded := self.record(partial(step, buffers)):
-            self.recorded[key] = (buffers, *recorded)
-        else:
-            self._no_memory()
-
-    def _no_memory(self) -> None:
-        self.full = True
-        err_console.print(f"no memory for more than {len(self.recorded)} recorded steps: others run kernel by kernel")
+    def _recorded(self, work: Work) -> tuple[Callable[[], Any], Any] | None:
+        if (recorded := self.record(work)) is None:
+            self.full = True
+            told = f"no memory for more than {len(self.recorded)} recorded steps: others run kernel by kernel"
+            err_console.print(told)
+        return recorded
 
     def anew(self, record: Record) -> "Replays":
         """The same update, and no recorded steps."""

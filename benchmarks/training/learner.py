@@ -19,7 +19,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training import foreach
 from hmerbench.benchmarks.training.all_at_once import AllAtOnce
 from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
-from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
+from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Replays
 from hmerbench.benchmarks.training.distributed import Team, seed_of
 from hmerbench.benchmarks.training.optimizer import average_decay, make_optimizer, update_average
 from hmerbench.models.network import NO_WORD, Network, build
@@ -69,7 +69,7 @@ class Learner:
             warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         self.at_once = AllAtOnce(self.model)
         self.norms = batch_norms(self.model)
-        self.replays = Replays(make_recorder()) if graphs else None
+        self.replays = Replays(CudaRecord()) if graphs else None
         # running statistics after the first micro-batch of the latest step
         self.kept = [tensor.clone() for norm in self.norms for tensor in running(norm)] if graphs else []
         averaged = self.model.named_parameters() if training.average else ()
@@ -163,7 +163,7 @@ class Learner:
         """Replace the running statistics of batch normalization by those of training `batches`, read with the current
         weights, not the averaged ones. Before a step, `train` must be called again."""
         if self.replays is not None:  # they hold steps in which each batch has statistics of its own
-            self.replays = self.replays.anew(make_recorder())
+            self.replays = self.replays.anew(CudaRecord())
         self._recalibrate(self.model, batches)
         self._keep_statistics()
 
@@ -186,10 +186,6 @@ class Learner:
         with momentum(norms, None):
             for inputs in batches:
                 self._loss(model, inputs)
-
-
-def make_recorder() -> Record:
-    return CudaRecord()
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
@@ -231,11 +227,8 @@ def begin_with(model: Network, start: Network) -> None:
     """Give a network the weights of another one whose words are the first of its own; rows of the others stay."""
     own = model.state_dict(keep_vars=True)
     for name, tensor in start.state_dict().items():
-        _first_rows(own[name], tensor).copy_(tensor)
-
-
-def _first_rows(tensor: Tensor, start: Tensor) -> Tensor:
-    return tensor[: len(start)] if tensor.shape != start.shape else tensor
+        rows = own[name] if own[name].shape == tensor.shape else own[name][: len(tensor)]
+        rows.copy_(tensor)
 
 
 @torch.inference_mode()

@@ -1,14 +1,23 @@
-"""DenseWAP's search: left to right, by log-probability / length, which counts the end."""
+"""The searches of DenseWAP, left to right by log-probability / length, which counts the end, and of DenseWAP-TD: beam
+search over trees, by the rules of its authors.
+
+Names carry shapes: b images, G = b groups of M hypotheses; of trees, N open hypotheses, S entries of their memories, T
+steps that they have taken, P parents tried with each, R = N * P tries, h x w feature cells, L = h * w, A attention
+channels, n size of states, V symbols.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from hmerbench.models.densewap import END, START, Cache, DenseWAP
+from hmerbench.models.densewap import END, START, Cache, DenseWAP, Features
+from hmerbench.models.densewap_td import EPS, DenseWAPTD, Half, TreeDecoder, shares
 from hmerbench.models.inference.beam_search import NEVER, NarrowingBeamSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import View, frozen
+from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, to_latex
 from hmerbench.models.vocab import EOS
 
 
@@ -61,3 +70,183 @@ class DenseWAPSearch:
             [h for h in hypotheses[M * image : M * (image + 1)] if h.score != NEVER]
             for image in range(len(images_b1HW))
         ]
+
+
+# --------------------------------------------------------------------------------------------------------- DenseWAP-TD
+
+
+@dataclass(frozen=True)
+class WrittenTree:
+    """A complete hypothesis, step by step. Of the first and the last relation the value means nothing."""
+
+    symbols: tuple[int, ...]  # the last one is END
+    parents: tuple[int, ...]  # 0 is the root, i the symbol of step i - 1
+    relations: tuple[int, ...]
+    cost: float  # negative log-probability of all symbols and parents
+
+    def nodes(self, symbols: Sequence[str]) -> list[Node]:
+        """The tree without its end, given what the symbols are called."""
+        names = ["Start", *(RELATIONS[relation] for relation in self.relations[1:])]
+        steps = zip(self.symbols[:-1], self.parents, names, strict=False)
+        return [Node(symbols[symbol], parent, name) for symbol, parent, name in steps]
+
+
+class FrozenTreeDecoder:
+    """A decoder that no longer learns, with all products of its embeddings; the root's come last."""
+
+    def __init__(self, decoder: TreeDecoder) -> None:
+        words = decoder.words()
+        self.decoder, self.root = decoder, decoder.root
+        self.parent_products_V3n = decoder.parent.symbol_cell.input(words)
+        self.child_products_V3n = decoder.child.symbol_cell.input(words)
+        self.from_parent_Vn = decoder.from_parent(words)
+
+
+class TreeReader:
+    """Reads one image: what the decoder needs to know of every open hypothesis."""
+
+    def __init__(self, frozen: FrozenTreeDecoder, features: Features) -> None:
+        self.frozen, self.decoder = frozen, frozen.decoder
+        self.parent_memory = self.decoder.parent.attention.remember(features.maps_bhwD, features.mask_bhw)
+        self.child_memory = self.decoder.child.attention.remember(features.maps_bhwD, features.mask_bhw)
+        self.state_1Nn = features.state_bn[None]
+        self.key_NSA = self.decoder.entry_key(self.state_1Nn)
+        self.parent_past_1Nhw = self.child_past_1Nhw = torch.zeros_like(features.maps_bhwD[None, ..., 0])
+
+    def seek_parents(self, last_N: Tensor) -> Tensor:
+        """Log-probabilities [N, S] of the parents of the next symbols, given the last ones."""
+        seeker, products_1N3n = self.decoder.parent, self.frozen.parent_products_V3n[last_N][None]
+        covered_1NLA = seeker.attention.cover(self.parent_memory, self.parent_past_1Nhw)
+        self.parent = seeker(self.parent_memory, covered_1NLA, products_1N3n, self.state_1Nn)
+        self.parent_past_1Nhw = self.parent_past_1Nhw + self.parent.attention_bML.view_as(self.parent_past_1Nhw)
+        # the authors' memory has room for symbols to come, the state of which is 0: it counts for the maximum alone
+        room_N1A = self.decoder.entry_key.bias.expand(len(last_N), 1, -1)
+        energies_N1S = self.decoder.entry_energies(
+            self.parent.state_bMn.transpose(0, 1), torch.cat((self.key_NSA, room_N1A), dim=1)
+        )
+        written_S = torch.ones_like(energies_N1S[0, 0])
+        written_S[-1] = 0
+        return (shares(energies_N1S, written_S)[:, 0, :-1] + EPS).log()
+
+    def seek_symbols(self, rows_R: Tensor, parents_R: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of symbols [R, V] and relations [R, 7], given hypotheses and the parent tried with each."""
+        seeker, products_1R3n = self.decoder.child, self.frozen.child_products_V3n[parents_R][None]
+        covered_1NLA = seeker.attention.cover(self.child_memory, self.child_past_1Nhw)
+        parent = Half(*(x[:, rows_R] for x in self.parent))
+        self.rows_R = rows_R
+        self.child = seeker(self.child_memory, covered_1NLA[:, rows_R], products_1R3n, parent.state_bMn)
+        symbols_1RV = self.decoder.symbol_scores(self.child, self.frozen.from_parent_Vn[parents_R][None])
+        relations_1R7 = self.decoder.relation_scores(self.child, parent)
+        return (symbols_1RV[0].softmax(-1) + EPS).log(), relations_1R7[0].log_softmax(-1)
+
+    def write(self, tries_N: Tensor) -> None:
+        """Keep these tries and drop the others."""
+        rows_N, attention_1Nhw = self.rows_R[tries_N], self.child.attention_bML[:, tries_N]
+        self.state_1Nn = self.child.state_bMn[:, tries_N]
+        new_N1A = self.decoder.entry_key(self.state_1Nn).transpose(0, 1)
+        self.key_NSA = torch.cat((self.key_NSA[rows_N], new_N1A), dim=1)
+        self.parent_past_1Nhw, past_1Nhw = self.parent_past_1Nhw[:, rows_N], self.child_past_1Nhw[:, rows_N]
+        self.child_past_1Nhw = past_1Nhw + attention_1Nhw.view_as(past_1Nhw)
+
+
+@torch.inference_mode()
+def tree_search(
+    frozen: FrozenTreeDecoder,
+    views: Sequence[Features],
+    beam_size: int = 10,
+    max_len: int = 200,
+    tries: int = 3,
+) -> list[WrittenTree]:
+    """The hypotheses that end within `max_len` steps, as they end; at most `beam_size`, and there may be none.
+
+    `views` are the features of one image at one or more sizes: log-probabilities are the means over them. With each of
+    the `tries` most probable parents of a hypothesis all symbols are tried; of all, those that cost least go on. Every
+    hypothesis that ends narrows the beam by one. Unlike in the authors' program, no parent is tried that is not written
+    yet; there, such a parent costs -log EPS = 23.
+    """
+    readers, found = [TreeReader(frozen, view) for view in views], list[WrittenTree]()
+    device = views[0].maps_bhwD.device
+    symbols_NS = torch.full((1, 1), frozen.root, device=device)
+    parents_NT, relations_NT = symbols_NS[:, :0], symbols_NS[:, :0]
+    cost_N = readers[0].state_1Nn.new_zeros(1)
+    for _ in range(max_len):
+        parent_NS = torch.stack([reader.seek_parents(symbols_NS[:, -1]) for reader in readers]).mean(0)
+        parent_NP, entry_NP = parent_NS.topk(min(tries, parent_NS.shape[1]))
+        rows_R = torch.arange(len(cost_N), device=device).repeat_interleave(entry_NP.shape[1])
+        entry_R = entry_NP.flatten()
+        scores = [reader.seek_symbols(rows_R, symbols_NS[rows_R, entry_R]) for reader in readers]
+        symbol_RV, relation_R7 = (torch.stack(logits).mean(0) for logits in zip(*scores, strict=True))
+        cost_RV = (cost_N[:, None] - parent_NP).flatten()[:, None] - symbol_RV
+        cost_N, best_N = cost_RV.flatten().topk(min(beam_size - len(found), cost_RV.numel()), largest=False)
+        tries_N, symbol_N = best_N // cost_RV.shape[1], best_N % cost_RV.shape[1]
+        rows_N = rows_R[tries_N]
+        symbols_NS = torch.cat((symbols_NS[rows_N], symbol_N[:, None]), dim=1)
+        parents_NT = torch.cat((parents_NT[rows_N], entry_R[tries_N, None]), dim=1)
+        relations_NT = torch.cat((relations_NT[rows_N], relation_R7.argmax(1)[tries_N, None]), dim=1)
+        ends_N = symbol_N == END
+        for row in ends_N.nonzero()[:, 0].tolist():
+            symbols, parents, relations = (
+                tuple(x[row].tolist()) for x in (symbols_NS[:, 1:], parents_NT, relations_NT)
+            )
+            found.append(WrittenTree(symbols, parents, relations, cost_N[row].item()))
+        open_N = (~ends_N).nonzero()[:, 0]
+        if not len(open_N) or len(found) == beam_size:
+            break
+        for reader in readers:
+            reader.write(tries_N[open_N])
+        cost_N, symbols_NS, parents_NT, relations_NT = (
+            x[open_N] for x in (cost_N, symbols_NS, parents_NT, relations_NT)
+        )
+    return found
+
+
+class TreeSearch:
+    """Reads images with a network in evaluation mode, of which it keeps a copy. Raises ValueError in training mode."""
+
+    def __init__(self, model: DenseWAPTD) -> None:
+        self.model = frozen(model)
+        with torch.no_grad(), torch.autocast(next(model.parameters()).device.type, enabled=False):
+            self.frozen = FrozenTreeDecoder(self.model.decoder)
+
+    @torch.inference_mode()
+    def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The hypotheses of each image, best first; an image has none if no tree ends within `max_len` steps.
+
+        Scores are log-probability / length ** alpha; the length counts symbols and the end, not braces, ^ and _. A tree
+        that LaTeX cannot say is read as nothing. Raises ValueError for a temperature, for early stopping and for
+        reading right to left.
+        """
+        if options.direction == "r2l":
+            raise ValueError("DenseWAP-TD reads left to right only; direction must be l2r or both")
+        if options.temperature != 1:
+            raise ValueError("DenseWAP-TD's search has no temperature; leave it at 1")
+        if options.early_stopping:
+            raise ValueError("DenseWAP-TD's search ends by rules of its own; leave early_stopping False")
+        features = [self.model.encode(*view) for view in views]
+        with torch.autocast(views[0][0].device.type, enabled=False):  # as in training
+            return [
+                sorted(
+                    (
+                        self._hypothesis(tree, options.alpha)
+                        for tree in tree_search(
+                            self.frozen, [alone(view, image) for view in features], options.beam_size, options.max_len
+                        )
+                    ),
+                    key=lambda hypothesis: hypothesis.score,
+                    reverse=True,
+                )
+                for image in range(len(views[0][0]))
+            ]
+
+    def _hypothesis(self, tree: WrittenTree, alpha: float) -> Hypothesis:
+        latex, score = to_latex(tree.nodes(self.model.symbols)), -tree.cost / len(tree.symbols) ** alpha
+        ids = () if ILLEGAL in latex else tuple(self.model.vocabulary.encode(latex))
+        return Hypothesis(ids, score, score, 0.0, "l2r", len(tree.symbols))
+
+
+def alone(features: Features, image: int) -> Features:
+    """The features of one image of a batch, without padding."""
+    seen_hw = ~features.mask_bhw[image]
+    h, w = int(seen_hw.any(1).sum()), int(seen_hw.any(0).sum())
+    one = slice(image, image + 1)
+    return Features(features.maps_bhwD[one, :h, :w], features.mask_bhw[one, :h, :w], features.state_bn[one])

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from hmerbench.benchmarks.data import archive as archives
-from hmerbench.benchmarks.data import store
+from hmerbench.benchmarks.data import layout
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.passport import describe, passport, skip_reason
 from hmerbench.benchmarks.data.samples import Sample
@@ -391,7 +391,7 @@ def test_damaged_image_data_is_named(tmp_path, entries, method):
 def test_bombs_are_refused_before_they_unpack(tmp_path, entries, monkeypatch):
     entries[CAPTION] = bytes((64 << 20) + 1)  # as evaluation/ refuses, which reads 100,000 captions
     assert "holds 67,108,865 bytes, more than 67,108,864" in refusal(pack(tmp_path / "large.zip", entries))
-    monkeypatch.setattr(store, "MAX_TOTAL", 10 << 20)
+    monkeypatch.setattr(layout, "MAX_TOTAL", 10 << 20)
     assert "unpacks to" in refusal(tmp_path / "large.zip")
 
 

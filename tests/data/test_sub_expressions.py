@@ -8,9 +8,9 @@ import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import read_symbols
+from hmerbench.benchmarks.data.layout import ZipStore
 from hmerbench.benchmarks.data.new_expressions import SYMBOL_HEIGHT, parse, parts, sub_expressions
 from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
-from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder

@@ -3,7 +3,7 @@
 import zipfile
 from pathlib import Path
 
-from hmerbench.benchmarks.data.store import ZipStore
+from hmerbench.benchmarks.data.layout import ZipStore
 
 ELEMENTS = {r"\frac": "mfrac", r"\sqrt": "msqrt"}
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hmerbench.benchmarks.config import Optimizer
 from hmerbench.benchmarks.training.optimizer import make_optimizer
-from hmerbench.models.bttr import BTTR
+from hmerbench.models.comer import BTTR
 from hmerbench.models.inference.joint_search import BTTRSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.layers import WordPosition, image_position, sinusoids
@@ -263,10 +263,10 @@ def height_first(mask: Tensor, width: int, paired: bool) -> Tensor:
 
 
 MISTAKES = {
-    "CoMER's wavelengths": ("hmerbench.models.bttr.image_position", paired_wavelengths),
-    "height first": ("hmerbench.models.bttr.image_position", height_first),
+    "CoMER's wavelengths": ("hmerbench.models.comer.image_position", paired_wavelengths),
+    "height first": ("hmerbench.models.comer.image_position", height_first),
     "cosine first": ("hmerbench.models.layers.sinusoids", cosine_first),
-    "no ReLU": ("hmerbench.models.bttr.F.relu", lambda x: x),
+    "no ReLU": ("hmerbench.models.comer.F.relu", lambda x: x),
 }
 
 

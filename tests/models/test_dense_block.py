@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import hmerbench.models.dense_block
-from hmerbench.models.dense_block import GROUP
-from hmerbench.models.densenet import DenseBlock
+import hmerbench.models.densenet
+from hmerbench.models.densenet import GROUP, DenseBlock
 from hmerbench.models.layers import BatchNorm2d, Dropout, pad_batch, random_bits
 
 
@@ -78,9 +77,9 @@ def test_block_equals_its_layers_with_fixed_statistics(dtype):
 
 
 def test_comparison_notices_a_wrong_gradient(monkeypatch):
-    backward = hmerbench.models.dense_block.Normalized.backward
+    backward = hmerbench.models.densenet.Normalized.backward
     monkeypatch.setattr(
-        hmerbench.models.dense_block.Normalized, "backward", lambda self, g: backward(self, g * (1 + 1e-4))
+        hmerbench.models.densenet.Normalized, "backward", lambda self, g: backward(self, g * (1 + 1e-4))
     )
     with pytest.raises(AssertionError):
         test_block_equals_its_layers(torch.float64, 0.1)

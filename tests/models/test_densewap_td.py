@@ -15,8 +15,8 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.training.training_data import training_data
 from hmerbench.models.densewap import END
 from hmerbench.models.densewap_td import DenseWAPTD
+from hmerbench.models.inference.densewap_search import TreeSearch, WrittenTree
 from hmerbench.models.inference.options import SearchOptions
-from hmerbench.models.inference.tree_search import TreeSearch, WrittenTree
 from hmerbench.models.settings import DenseWAPTDSettings
 from hmerbench.models.trees import RELATIONS, NoTree
 from tests.helpers.tiny import tiny_archive

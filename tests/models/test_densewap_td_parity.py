@@ -11,7 +11,7 @@ import hmerbench.models.densewap
 import hmerbench.models.densewap_td
 import hmerbench.models.trees
 from hmerbench.models.densewap_td import DenseWAPTD, Losses, TreeTargets, tree_losses, tree_targets
-from hmerbench.models.inference.tree_search import FrozenTreeDecoder, TreeReader, WrittenTree, tree_search
+from hmerbench.models.inference.densewap_search import FrozenTreeDecoder, TreeReader, WrittenTree, tree_search
 from hmerbench.models.settings import DenseWAPTDSettings
 from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, NoTree, to_latex, to_tree
 from hmerbench.models.vocab import SPECIAL, Vocabulary

@@ -11,7 +11,7 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.environment import Execution
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import bench
-from hmerbench.benchmarks.performance import gpu_check as check
+from hmerbench.benchmarks.performance import training_check as check
 from tests.helpers.recording import GRAPHS, LACKING, rehearsed
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -25,7 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "make_recorder", lambda: rehearsed)
+    monkeypatch.setattr(learning, "CudaRecord", lambda: rehearsed)
     monkeypatch.setattr(Execution, "on", lambda *_, **__: Execution(0, graphs=True))
 
 
@@ -64,7 +64,7 @@ def test_wrong_recordings_and_little_memory_are_told(place, tmp_path, monkeypatc
         return lambda: (launch(), launch()), loss
 
     monkeypatch.setattr(learning.Learner, "_gradients", scarce)
-    monkeypatch.setattr(learning, "make_recorder", lambda: wrong)
+    monkeypatch.setattr(learning, "CudaRecord", lambda: wrong)
     found = examined(place, tmp_path)
     assert len(found["step", "replayed"]) >= 2 and all(float(share) > 0.5 for share in found["step", "difference"])
     assert max(map(int, found["step", "pixels"])) == sorted({*sizes})[1] and len(found["step", "no memory"]) == 1
@@ -92,7 +92,7 @@ def test_steps_that_cannot_be_recorded_are_only_timed(place, tmp_path, monkeypat
         raise UserError("a training step cannot be recorded")
 
     monkeypatch.setattr(check, "SHAPES", 2)
-    monkeypatch.setattr(learning, "make_recorder", lambda: refused)
+    monkeypatch.setattr(learning, "CudaRecord", lambda: refused)
     found = examined(place, tmp_path)
     assert found["step", "difference"] == ["nan"] and len(found["step", "eager"]) == 3
     assert "cannot be recorded" in capsys.readouterr().err

@@ -24,7 +24,7 @@ from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data import normalize_image
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import MARGIN
-from hmerbench.benchmarks.data.normalize_image import as_crohme, read_gray
+from hmerbench.benchmarks.data.normalize_image import as_crohme, decoded
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict, recognizer
@@ -103,7 +103,7 @@ LARGER: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
 def test_every_format_gives_the_same_ink(kind: str, tmp_path: Path) -> None:
     name, image, options = AS_STORED[kind]()
     image.save(tmp_path / name, **options)
-    ink = as_crohme(read_gray(tmp_path / name), name)
+    ink = as_crohme(decoded(tmp_path / name, name), name)
     plain = as_crohme(255 - INK, "plain")
     assert ink.shape == plain.shape
     if "jp" in name:  # lossy
@@ -325,7 +325,7 @@ def test_bad_images_are_refused(name: str, tmp_path: Path) -> None:
     content, words = BAD[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words) as error:
-        as_crohme(read_gray(tmp_path / name), str(tmp_path / name))
+        as_crohme(decoded(tmp_path / name, str(tmp_path / name)), str(tmp_path / name))
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
 
@@ -334,7 +334,7 @@ def test_paths_that_lead_nowhere_are_refused_as_such(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     for name in ("nowhere.png", "a.png/x.png", "loop", "a" * 300, "."):
         with pytest.raises(UserError, match="give the path of an image that may be read"):
-            read_gray(tmp_path / name)
+            decoded(tmp_path / name, name)
     with pytest.raises(UserError, match="no ink"):
         as_crohme(np.zeros((0, 5), np.uint8), "nothing")
     for other in (np.zeros((9, 9, 3), np.uint8), np.zeros((9, 9)), np.zeros((9, 9), bool)):

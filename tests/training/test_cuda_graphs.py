@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 import hmerbench.benchmarks.training.learner as learning
 from hmerbench.benchmarks.config import Config
@@ -36,7 +37,7 @@ def recording(monkeypatch) -> Callable[[Callable], None]:
     """Makes trainings on a CPU record their steps, by a recorder of the test's."""
 
     def by(recorder: Callable) -> None:
-        monkeypatch.setattr(learning, "make_recorder", lambda: recorder)
+        monkeypatch.setattr(learning, "CudaRecord", lambda: recorder)
         monkeypatch.setattr(Execution, "on", lambda *_, **__: Execution(0, graphs=True))
 
     return by
@@ -167,7 +168,7 @@ def test_steps_are_recorded_anew_when_statistics_become_fixed(archive, tmp_path,
 
 def test_what_is_recorded_anew_keeps_to_the_limit_that_memory_set(archive, monkeypatch):
     recorders: list[object] = []
-    monkeypatch.setattr(learning, "make_recorder", lambda: recorders.append(1) or rehearsed)
+    monkeypatch.setattr(learning, "CudaRecord", lambda: recorders.append(1) or rehearsed)
     learner = Learner(tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cpu")), graphs=True)
     assert learner.replays is not None
     learner.replays.full = True  # no memory for more
@@ -261,7 +262,8 @@ def test_a_replay_equals_the_eager_step_on_new_inputs(archive, tmp_path, device,
         images = torch.randint(256, (4, 1, 32, width), dtype=torch.uint8, generator=generator)
         tokens = torch.randint(3, 8, (8, steps), generator=generator)
         mask = torch.zeros(4, 32, width, dtype=torch.bool)
-        return Inputs(images, mask, Words(tokens, tokens.roll(1, 1))).each(lambda tensor: tensor.to(device))
+        batch = Inputs(images, mask, Words(tokens, tokens.roll(1, 1)))
+        return tree_map(lambda tensor: tensor.to(device), batch)
 
     def gradients(step: Callable[[], Tensor]) -> list[Tensor]:
         for parameter in learner.model.parameters():

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.importing.lists import pairs
 from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, LeftOut, Source, split_named
+from hmerbench.benchmarks.data.importing.tables import pairs
 from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, largest_scale, parsed, points_of
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.weights import one_line

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from hmerbench.benchmarks.data.importing.lists import pair, pairs
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source, split_named
+from hmerbench.benchmarks.data.importing.tables import pair, pairs
 from hmerbench.benchmarks.data.normalize_image import ENDINGS
-from hmerbench.models.stored_pickle import refuse_far_places
+from hmerbench.models.authors_checkpoint import refuse_far_places
 from hmerbench.models.weights import one_line
 
 ALLOWED = {

@@ -14,8 +14,8 @@ from typing import IO
 
 import numpy as np
 
+from hmerbench.benchmarks.data.layout import MAX_ENTRIES, ZipStore, refuse_large
 from hmerbench.benchmarks.data.normalize_image import ENDINGS
-from hmerbench.benchmarks.data.store import MAX_ENTRIES, ZipStore, refuse_large
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation import InputError, lines

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
-from hmerbench.benchmarks.data.importing import inkml, lists, pickled, tables
+from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Choice, Expression, LeftOut, Row, Source, chosen
 from hmerbench.benchmarks.data.layout import WRITERS, named
@@ -44,9 +44,9 @@ READERS = (
     Reader("parquet", tables.has_parquet, tables.read_parquet),
     Reader("pickled images", pickled.found, pickled.read),
     Reader("table with columns", tables.has_columns, tables.read_tables),
-    Reader("numbered formulas", lists.has_numbers, lists.read_numbered),
-    Reader("list of captions", lists.has_captions, lists.read_captions),
-    Reader("a file for each image", lists.has_one_each, lists.read_one_each),
+    Reader("numbered formulas", tables.has_numbers, tables.read_numbered),
+    Reader("list of captions", tables.has_captions, tables.read_captions),
+    Reader("a file for each image", tables.has_one_each, tables.read_one_each),
 )
 
 

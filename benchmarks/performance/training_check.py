@@ -1,9 +1,20 @@
-"""`hmerbench gpu-check`: time training steps on a new GPU in a few minutes; write results/speed/gpu.csv.
+"""Steps of training, timed on a new GPU (`hmerbench gpu-check`), and the ways to compute a training, compared with what
+rounding alone does to it (`hmerbench equivalence`).
 
-A step is one micro-batch (`Learner.micro_step` of the preset `gpu`: inputs sent, forward, backward), at
-eight padded shapes of its last epoch, from small to large. Times in ms: `cold`, the first of its shape; `eager`, kernel
-by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and `replayed` are medians.
-`difference` is |replayed - eager| / |eager| for the gradients. Every number is saved as soon as it is measured.
+A step is one micro-batch (`Learner.micro_step` of the preset `gpu`: inputs sent, forward, backward), at eight padded
+shapes of its last epoch, from small to large. Times in ms, in results/speed/gpu.csv: `cold`, the first of its shape;
+`eager`, kernel by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and
+`replayed` are medians. `difference` is |replayed - eager| / |eager| for the gradients. Every number is saved as soon
+as it is measured.
+
+The ways are compared on the same short training, a preset's with fewer expressions and epochs: every loss and the final
+weights with those of `plain`. A way that computes the same training differs from it no more than `disturbed` does.
+- plain: batches made by the training itself, kernel by kernel
+- workers: batches made by processes, bit for bit the same
+- recorded (GPU): steps and updates replayed from CUDA graphs, batches made by processes
+- disturbed: plain, from first weights changed by 6e-8 of their values at random, the rounding unit of float32
+In results/speed/equivalence.csv, `loss` is that of the last epoch, `loss_difference` the largest of an epoch, relative;
+`weights_difference` is |weights - plain| / |plain|, of all weights that are read with.
 """
 
 import math
@@ -15,12 +26,13 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.data.samples import evenly
-from hmerbench.benchmarks.environment import best_device, environment, gpu_error
+from hmerbench.benchmarks.environment import Execution, best_device, environment, gpu_error
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
@@ -154,3 +166,70 @@ def _ms(work: Callable[[], object], device: torch.device) -> float:
     work()
     wait()
     return 1000 * (time.perf_counter() - began)
+
+
+# ------------------------------------------------------------------------------------------ ways to compute a training
+
+
+ROUNDING = 6e-8  # 2**-24
+EPOCHS = 2  # the second of which has fixed statistics, where the preset has
+
+
+def ways(device: torch.device) -> dict[str, Execution]:
+    """How each way computes, on a device."""
+    plain = Execution(workers=0, graphs=False)
+    recorded = {"recorded": Execution(workers=2, graphs=True)} if device.type == "cuda" else {}
+    return {"plain": plain, "workers": Execution(workers=2, graphs=False), **recorded, "disturbed": plain}
+
+
+def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[dict[str, Any]]:
+    """Train all ways on this machine; print the rows and write them, keeping those of other hardware and trainings."""
+    team = Team.gather()
+    make_deterministic(team)
+    config = resolve(recipe, preset, 7, archive).changed(
+        {"data.limit": expressions, "training.epochs": EPOCHS, "training.recalibrate": 20}
+    )
+    what, device = f"{recipe}, {preset}, {expressions:,} expressions", environment(team.device)["device"]
+    rows = list[dict[str, Any]]()
+    plain: tuple[list[float], Tensor] | None = None
+    for way, execution in ways(team.device).items():
+        began = time.perf_counter()
+        losses, weights, steps = trained(config, archive, team, execution, disturb=way == "disturbed")
+        plain = plain or (losses, weights)
+        loss_difference = max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, plain[0], strict=True))
+        weights_difference = float((weights - plain[1]).norm() / plain[1].norm())
+        row = {"training": what, "way": way, "steps": steps, "loss": losses[-1]}
+        row |= {"loss_difference": _short(loss_difference), "weights_difference": _short(weights_difference)}
+        row |= {"seconds": round(time.perf_counter() - began, 1), "hardware": device, "versions": versions()}
+        rows.append(row)
+        show(f"equivalence: {what}", [row])
+    path = results / "speed/equivalence.csv"
+    lines = read_table(path) if path.exists() else []
+    kept = [line for line in lines if (line["training"], line["hardware"]) != (what, device)]
+    write_atomically(path, csv_text([*rows[0]], [*kept, *rows]))
+    return rows
+
+
+def _short(difference: float) -> float:
+    return float(f"{difference:.3g}")
+
+
+def trained(
+    config: Config, archive: Archive, team: Team, execution: Execution, disturb: bool
+) -> tuple[list[float], Tensor, int]:
+    """Losses of the epochs, the weights to recognize with in one vector (float64, on the CPU), and steps taken."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder), config)
+        trainer = Trainer(run, archive, team, execution=execution)
+        if disturb:
+            generator = torch.Generator().manual_seed(7)
+            for parameter in trainer.learner.model.parameters():
+                noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+                parameter.data.mul_(1 + ROUNDING * noise)
+        trainer.run()
+        state = trainer.learner.inference_model(None).state_dict()
+        weights = torch.cat(
+            [tensor.double().flatten().cpu() for tensor in state.values() if tensor.is_floating_point()]
+        )
+        history = RunFolder(Path(folder)).history
+    return [line["loss"] for line in history], weights, history[-1]["step"]
