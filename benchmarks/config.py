@@ -247,9 +247,9 @@ class Search(Strict):
     """number of evenly spaced expressions to recognize per set; null: all (ours)"""
     # left out where they name nothing, so that runs from before these settings keep their digest
     language: Language = Field(default=Language(), exclude_if=lambda language: not language.weights)
-    """a language model that takes part in ranking hypotheses; recognition/together.py says how"""
+    """a language model that takes part in ranking hypotheses; recognition/predict.py says how"""
     together: Together = Field(default=Together(), exclude_if=lambda together: not together.runs)
-    """other networks that read together with the run's own; recognition/together.py says how"""
+    """other networks that read together with the run's own; recognition/predict.py says how"""
 
     @property
     def options(self) -> SearchOptions:

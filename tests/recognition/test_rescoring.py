@@ -9,7 +9,7 @@ import torch
 from hmerbench.benchmarks.config import Language, Search
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
-from hmerbench.benchmarks.recognition.together import Lines, rescored
+from hmerbench.benchmarks.recognition.predict import Lines, rescored
 from hmerbench.models.files import CheckpointError
 from hmerbench.models.inference.options import Hypothesis
 from hmerbench.models.language import (

@@ -9,8 +9,7 @@ from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.recognition.predict import recognize
-from hmerbench.benchmarks.recognition.together import others
+from hmerbench.benchmarks.recognition.predict import others, recognize
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.network import Network, build
