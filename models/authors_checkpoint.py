@@ -94,7 +94,6 @@ class Stored(Inert):
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
         return prod(self.shape)
 
 
@@ -132,7 +131,6 @@ class _Unpickler(pickle.Unpickler):
         self.found: dict[str, type[StandIn]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """Pickle's hook: a stand-in."""
         place = f"{module}.{name}"
         if place not in self.found:
             self.found[place] = type("StandIn", (_TENSORS.get(place, StandIn),), {"place": place})

@@ -84,7 +84,6 @@ class BTTREncoder(Encoder):
     and a wavelength of its own for each channel of that encoding."""
 
     def add_position(self, features_bhwd: Tensor, mask_bhw: Tensor) -> Tensor:
-        """Normalize and add position encodings."""
         return self.norm(F.relu(features_bhwd)) + image_position(mask_bhw, features_bhwd.shape[-1], paired=False)
 
 

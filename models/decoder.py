@@ -49,11 +49,6 @@ class LayerTrace:
     refinement: Tensor | None
     attention: Tensor
 
-    def by_row(self, rows: int) -> "LayerTrace":
-        """That of decoder rows, from [b, H, X, L]."""
-        refinement = None if self.refinement is None else by_row(self.refinement, rows)
-        return LayerTrace(refinement, by_row(self.attention, rows))
-
 
 Trace = list[LayerTrace]
 Memory = list[tuple[Tensor, Tensor]]  # keys and values of the image, for each layer
@@ -84,7 +79,6 @@ class Linear(nn.Linear):
     """torch's, as `product`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """As torch's."""
         return product(input, self.weight, self.bias)
 
 
@@ -281,6 +275,8 @@ class Decoder(nn.Module):
         memory = self.model.remember(features_bhwd.flatten(1, 2))
         x_bXD = self.model(x_bXD, memory, lowest(mask_bhw).flatten(1)[:, None, None], earlier, layers)
         if trace is not None and layers is not None:
-            trace += [layer.by_row(B // b) for layer in layers]
+            for layer in layers:
+                refinement = None if layer.refinement is None else by_row(layer.refinement, B // b)
+                trace.append(LayerTrace(refinement, by_row(layer.attention, B // b)))
         x_BTD = x_bXD.unflatten(1, (-1, T)).transpose(0, 1).flatten(0, 1)
         return float32(self.proj(x_BTD))

@@ -252,7 +252,6 @@ class DenseNet(nn.Module):
         self.post_norm: nn.Module = BatchNorm2d(self.out_channels) if outer_norms else nn.Identity()
 
     def forward(self, images_b1HW: Tensor) -> Tensor:
-        """Feature maps of images."""
         x = self.conv1(images_b1HW)
         if x.device.type != "cpu":  # a one-channel image has no layout to pass on, and products need channels last
             x = x.contiguous(memory_format=torch.channels_last)

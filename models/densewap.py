@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hmerbench.models.decoder import lowest
 from hmerbench.models.densenet import DenseNet
 from hmerbench.models.layers import Dropout, float32
 from hmerbench.models.network import NO_WORD, AttentionMaps, Network
@@ -79,10 +80,6 @@ class Memory(NamedTuple):
     hidden_b1L: Tensor  # added to energies: 0 in image cells, the lowest float32 at padding
     kernel_KA: Tensor  # from a window of K cells of coverage to attention channels
 
-    def select(self, index_b: Tensor) -> "Memory":
-        """The images with the given indices."""
-        return Memory(self.maps_bLD[index_b], self.keys_b1LA[index_b], self.hidden_b1L[index_b], self.kernel_KA)
-
 
 class CoverageAttention(nn.Module):
     """Additive attention that sees, through a wide convolution, the sum of the attention before."""
@@ -100,9 +97,7 @@ class CoverageAttention(nn.Module):
         maps_bLD, mask_b1L = maps_bhwD.flatten(1, 2), mask_bhw.flatten(1)[:, None]
         keys_b1LA = (self.key(maps_bLD) + self.mix.bias)[:, None]
         kernel_KA = self.coverage.weight.flatten(1).t() @ self.mix.weight.t()
-        # not -inf: 0 times that is NaN
-        hidden_b1L = mask_b1L * torch.finfo(torch.float32).min
-        return Memory(maps_bLD, keys_b1LA, hidden_b1L, kernel_KA)
+        return Memory(maps_bLD, keys_b1LA, lowest(mask_b1L), kernel_KA)
 
     def cover(self, memory: Memory, past_bMhw: Tensor) -> Tensor:
         """Projected features plus convolved past attention, which no state changes: [b, M, L, A]."""
@@ -150,7 +145,8 @@ class Cache:
 
     def compact(self, live_G: Tensor) -> None:
         """Keep only the images with the given indices."""
-        self.memory = self.memory.select(live_G)
+        *of_images, kernel_KA = self.memory
+        self.memory = Memory(*(x[live_G] for x in of_images), kernel_KA)
         self.state_bMn, self.past_bMhw = self.state_bMn[live_G], self.past_bMhw[live_G]
 
 
@@ -258,7 +254,6 @@ class DenseWAP(Network):
         return self.read(self.encode(images_b1HW, mask_bHW), targets)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets, label_smoothing: float = 0.0) -> Tensor:
-        """The loss of images."""
         return self.loss(self.encode(images_b1HW, mask_bHW), targets, label_smoothing)
 
     def loss(self, features: Features, targets: Targets, label_smoothing: float = 0.0) -> Tensor:

@@ -97,7 +97,6 @@ class Highway(nn.Module):
         self.gate, self.transform = nn.Linear(size, size), nn.Linear(size, size)
 
     def forward(self, x_UF: Tensor) -> Tensor:
-        """Vectors of the same shape."""
         gate = torch.sigmoid(float32(self.gate(x_UF)) + GATE_BIAS)
         return gate * torch.relu(float32(self.transform(x_UF))) + (1 - gate) * x_UF
 
@@ -124,7 +123,6 @@ class LanguageModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
         return self.softmax.weight.device
 
     @torch.no_grad()

@@ -95,7 +95,6 @@ class TorchSeed(ISeedSequence):
     """Seeds numpy's generators with torch's random numbers; numpy's own sequences of seeds take 0.1 ms each."""
 
     def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> np.ndarray:
-        """`n_words` random numbers of type `dtype`."""
         return torch.empty(n_words, dtype=torch.int64).random_().numpy().astype(dtype)
 
 

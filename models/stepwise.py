@@ -147,7 +147,6 @@ class _Words:
         self.words, self.coverage = list[Tensor](), list[Tensor]()
 
     def attend(self, j: int, attn: Attention, x_XD: Tensor) -> Tensor:
-        """To the words before each, and to itself."""
         query_X1AE, new_X2AE = attn.project(x_XD).split((1, 2), dim=1)
         self.words.append(torch.cat((self.past_2APE[j], new_X2AE.permute(1, 2, 0, 3)), dim=2))
         key_1ASE, value_1ASE = self.words[-1].split(1)
@@ -157,7 +156,6 @@ class _Words:
         )
 
     def refine(self, j: int, arm: AttentionRefinement, seen_CXL: Tensor) -> Tensor:
-        """Coverage by the words before each."""
         seen_XCL, past_NChw = seen_CXL.transpose(0, 1), self.past_NChw[j - 1]
         covered_NChw = torch.addmm(past_NChw.flatten(1), self.earlier_NX, seen_XCL.flatten(1)).view_as(past_NChw)
         self.coverage.append(covered_NChw.index_select(0, self.rows_X) + seen_XCL.unflatten(-1, self.cells))

@@ -202,7 +202,6 @@ class Archive(Layout):
 
 
 def ink_beside(archive: Path) -> Path:
-    """Path of the InkML files that belong to an archive."""
     return archive.parent / "inkml" / "train.zip"
 
 

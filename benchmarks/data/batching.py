@@ -226,7 +226,6 @@ class TrainingSet:
         return Inputs(batch.images, batch.mask, self.targets(batch.tokens))
 
     def inputs(self, prepared: Inputs) -> Inputs:
-        """Send a prepared batch to the device."""
         return tree_map(partial(send, device=self.device), prepared)
 
     def targets(self, labels: Iterable[Sequence[str]]) -> Targets:

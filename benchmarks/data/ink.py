@@ -72,7 +72,6 @@ class Canvas:
         return self.draw_strokes(stroke for symbol in symbols for stroke in symbol.strokes)
 
     def draw_strokes(self, strokes: Iterable[Stroke]) -> np.ndarray:
-        """Render strokes as `draw` does."""
         image = np.zeros((self.height, self.width), np.uint8)
         for stroke in strokes:
             points = np.rint((stroke - self.low) * self.scale + MARGIN + 1).astype(np.int32)

@@ -232,7 +232,6 @@ class Layout:
 
     @property
     def words(self) -> set[str]:
-        """The words of its training set."""
         return {word for tokens in self._captions.get(TRAIN, {}).values() for word in tokens}
 
     @cached_property
@@ -243,7 +242,6 @@ class Layout:
         return Counter(word for tokens in captions for word in {*tokens} - usual)
 
     def caption_md5(self, split: str) -> str:
-        """MD5 of a split's caption.txt, in hex."""
         return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
 
     def picture(self, split: str, id_: str) -> bytes:
@@ -273,7 +271,6 @@ class Layout:
         return split != TRAIN and not symlg_published(split, self.caption_md5(split))
 
     def has_ground_truth(self, split: str) -> bool:
-        """Whether a split has any symLG file."""
         return any(name.startswith(f"{split}/symLg/") for name in self._store.sizes)
 
     def ground_truth(self, split: str) -> dict[str, str]:

@@ -35,7 +35,6 @@ from hmerbench.benchmarks.strict_files import flat, merge, nested, parse_yaml
 from hmerbench.benchmarks.training.learner import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation.scoring.inputs import GroundTruth
-from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.stats import mean_interval
 from hmerbench.models.weights import load_weights
@@ -149,13 +148,10 @@ def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) 
     result = evaluate(run.path / f"predictions/{name}.tsv", reference, NO_FIELDS)
     score = result.score
     row: Row = {"n": score.n, "exact": score.exact, "exprate": score.exprate, "token_exact": score.token_exact}
-    return row | {name: _exact(result.expressions, lengths) for name, lengths in CLASSES.items()}
-
-
-def _exact(expressions: Sequence[Expression], lengths: range) -> str:
-    """Exact expressions of all those of some lengths, as 120/190."""
-    of_class = [row for row in expressions if row.length in lengths]
-    return f"{sum(row.exact for row in of_class)}/{len(of_class)}"
+    for name, lengths in CLASSES.items():
+        of_class = [each.exact for each in result.expressions if each.length in lengths]
+        row[name] = f"{sum(of_class)}/{len(of_class)}"
+    return row
 
 
 def _record(rows: list[Row], results: Path) -> pd.DataFrame:

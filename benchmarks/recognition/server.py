@@ -102,7 +102,6 @@ class Handler(BaseHTTPRequestHandler):
         return picture
 
     def answer(self, status: int, content: dict[str, Any]) -> None:
-        """Send JSON, and close the connection."""
         body = (json.dumps(content) + "\n").encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -32,7 +32,6 @@ class AllAtOnce(nn.Module):
         self.cast: list[str] | None = None  # names of the parameters that are cast; None before the first call
 
     def forward(self, *inputs: Any) -> Tensor:
-        """The loss, as of the network itself."""
         parameters = dict(self.model.named_parameters())
         with counted_at_once(self.model):
             if self.cast is None:
@@ -67,7 +66,6 @@ class Cast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        """Gradients of the parameters."""
         return _copies(gradients, torch.float32)
 
 
@@ -87,7 +85,6 @@ class Uses(TorchDispatchMode):
         self.otherwise: set[str] = set()
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do the operation, and note its use of parameters."""
         tensors = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)]
         for tensor in tensors:
             name = self.names.get(tensor.untyped_storage().data_ptr())

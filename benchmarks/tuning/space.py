@@ -120,14 +120,12 @@ class Problem:
         return f"{self.base.recipe}-{self.base.preset}-seed{self.base.seed}-{digest}"
 
     def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
-        """Sample the settings of a trial."""
         return {
             name: parameter.suggest(trial, name, type(self.defaults[name]) is int)
             for name, parameter in self.parameters.items()
         }
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Decode the parameters stored for a trial."""
         return {name: self.parameters[name].plain(value) for name, value in params.items() if name in self.parameters}
 
     def to_recipe(self, values: Mapping[str, Any]) -> str:

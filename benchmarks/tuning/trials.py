@@ -57,7 +57,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The study's name in its storage."""
         return self.problem.name + ("-check" if self.check else "")
 
     @property
@@ -137,7 +136,6 @@ class PatientStorage(RDBStorage):
     """Keeps the heartbeat thread alive when a heartbeat cannot be recorded."""
 
     def record_heartbeat(self, trial_id: int) -> None:
-        """Record a heartbeat, if the storage can be reached."""
         with suppress(*STORAGE_ERRORS):
             super().record_heartbeat(trial_id)
 
@@ -158,7 +156,6 @@ class KeyedTPE(TPESampler):
         )
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Optuna's hook: key the random numbers by the trial."""
         self.__init__(*self.key, trial.number)
         super().before_trial(study, trial)
 

@@ -61,12 +61,10 @@ class Groups:
     ends_GM: Tensor  # … and length * M + last beam; the length counts the start token, not the end token
 
     def select(self, index_g: Tensor) -> "Groups":
-        """The groups with the given indices."""
         return Groups(*(getattr(self, field.name)[index_g] for field in fields(self)))
 
     @classmethod
     def collect(cls, parts: list["Groups"]) -> "Groups":
-        """All groups, sorted by number."""
         whole = cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
         return whole.select(whole.number_G.argsort())
 

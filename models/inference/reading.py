@@ -99,12 +99,10 @@ class Prefixes:
         self.mask_11XX, self.earlier_XX = mask_XX[None, None], earlier_XX.to(dtype)
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
-        """To the words of the prefix."""
         words_1X3HE = attn.project(x_GXD)
         return attend(words_1X3HE[:, :, 0], words_1X3HE[:, :, 1:], self.mask_11XX)
 
     def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
-        """Coverage by the words of the prefix but for its last."""
         seen_XCL = seen_GCXL[0].transpose(0, 1).to(self.earlier_XX.dtype)
         coverage_XCL = torch.mm(self.earlier_XX, seen_XCL.flatten(1)).view_as(seen_XCL)
         return arm(coverage_XCL.transpose(0, 1)[None], self.mask_1hw)
@@ -173,13 +171,11 @@ class IncrementalDecoder:
         return logits_GMV
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
-        """To the words of each beam."""
         words_GM3HE, words_GS2HE = attn.project(x_GXD), self.words_GS2HE[j][:, : self.slots]
         words_GS2HE[:, -x_GXD.shape[1] :] = words_GM3HE[:, :, 1:]
         return attend(words_GM3HE[:, :, 0], words_GS2HE, self.mask_GMS[:, None, :, : self.slots])
 
     def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
-        """Coverage by the words of each beam."""
         coverage_GMCL = self.coverage_GMJCL[:, :, j - 1]
         refinement_GHML = arm(coverage_GMCL.transpose(1, 2), self.mask_Ghw)
         coverage_GMCL += seen_GCXL.transpose(1, 2)  # affects later steps only

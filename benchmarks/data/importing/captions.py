@@ -153,7 +153,9 @@ class _Reader:
     def _item(self) -> list[str]:
         token = self._next()
         self.place += 1
-        token = self._synonym(token)
+        if token in SYNONYMS:
+            self.changes[f"{token} written as {SYNONYMS[token]}"] += 1
+            token = SYNONYMS[token]
         if token == "{":
             return self._bare(self._group())
         if token in ("^", "_"):
@@ -213,12 +215,6 @@ class _Reader:
             self.changes["empty scripts removed"] += 1
             return []
         return [token, *argument]
-
-    def _synonym(self, token: str) -> str:
-        if token in SYNONYMS:
-            self.changes[f"{token} written as {SYNONYMS[token]}"] += 1
-            return SYNONYMS[token]
-        return token
 
     def _group(self) -> list[str]:
         """The inside of braces, of which the first is taken."""

@@ -22,10 +22,6 @@ TRUTHS = ("normalizedLabel", "truth", "label")  # annotations of LaTeX; the firs
 BORDER = 2 * MARGIN + 2
 
 
-def found(source: Source) -> bool:
-    return bool(source.tables(".inkml"))
-
-
 def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     """The expressions of all files; lists (ID, LaTeX) have that of those that do not tell it."""
     stems, listed = {PurePosixPath(name).stem for name in source.tables(".inkml")}, dict[tuple[str, str], str]()

@@ -268,10 +268,6 @@ def _named(row: Mapping[str, Any], columns: Iterable[str]) -> str:
     return next((name for name in columns if row.get(name) not in (None, "") and not isinstance(row[name], dict)), "")
 
 
-def has_parquet(source: Source) -> bool:
-    return bool(source.tables(".parquet"))
-
-
 def read_parquet(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     """The expressions of all parquet files, a few in memory at a time."""
     try:

@@ -40,8 +40,8 @@ class Reader(NamedTuple):
 
 
 READERS = (
-    Reader("InkML", inkml.found, inkml.read),
-    Reader("parquet", tables.has_parquet, tables.read_parquet),
+    Reader("InkML", lambda source: bool(source.tables(".inkml")), inkml.read),
+    Reader("parquet", lambda source: bool(source.tables(".parquet")), tables.read_parquet),
     Reader("pickled images", pickled.found, pickled.read),
     Reader("table with columns", tables.has_columns, tables.read_tables),
     Reader("numbered formulas", tables.has_numbers, tables.read_numbered),
@@ -102,12 +102,9 @@ def _spooled(
         except UserError as fault:
             left_out.add(found.name, str(fault).removeprefix(": "))
             continue
-        content = _png(prepared)
-        start = spool.tell()
-        spool.write(content)
-        changes, done = dict(caption.changes), prepared.done
+        start, size = spool.tell(), spool.write(_png(prepared.ink))
         told = found.name, found.split, caption.tokens, found.writer, found.latex
-        yield Row(*told, changes, done, start, len(content))
+        yield Row(*told, dict(caption.changes), prepared.done, start, size)
     for image in source.unnamed_images():
         left_out.add(image, NO_CAPTION)
 
@@ -119,10 +116,9 @@ def _prepared(source: Source, image: str | bytes | np.ndarray, tidy: bool) -> Pr
     return Prepared(held if isinstance(held, np.ndarray) else decoded(held, ""))
 
 
-def _png(prepared: Prepared) -> bytes:
-    binary = bool(np.isin(prepared.ink, (0, 255)).all())
-    options = [cv2.IMWRITE_PNG_COMPRESSION, 9, cv2.IMWRITE_PNG_BILEVEL, int(binary)]
-    return cv2.imencode(".png", prepared.ink, options)[1].tobytes()
+def _png(ink: np.ndarray) -> bytes:
+    options = [cv2.IMWRITE_PNG_COMPRESSION, 9, cv2.IMWRITE_PNG_BILEVEL, int(np.isin(ink, (0, 255)).all())]
+    return cv2.imencode(".png", ink, options)[1].tobytes()
 
 
 def _scorable(rows: list[Row], left_out: LeftOut) -> Iterator[Row]:
