@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 from scipy.stats import iqr
@@ -79,27 +80,15 @@ def versions() -> str:
     return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {checkout[:9] if checkout else 'no revision'}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timing:
-    """A row of cpu.csv; one-sided measurements leave `plain`, `ratio` and `spread` empty."""
-
-    benchmark: str
-    plain: float | None = None
-    fast: float
-    ratio: float | None = None
-    unit: str
-    n: int = 1
-    spread: float | None = None
-    hardware: str = field(default_factory=hardware)
-    versions: str = field(default_factory=versions)
-
-    def cells(self) -> dict[str, object]:
-        """Values by column; floats rounded to four significant digits."""
-        values = asdict(self).items()
-        return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values}
+COLUMNS = ("benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardware", "versions")
+Row = dict[str, Any]
 
 
-COLUMNS = tuple(column.name for column in fields(Timing))
+def timing(benchmark: str, fast: float, unit: str, **measured: float) -> Row:
+    """A row of cpu.csv, in four significant digits; one-sided measurements leave `plain`, `ratio` and `spread` out."""
+    values = {"benchmark": benchmark, "fast": fast, "unit": unit, "n": 1, **measured}
+    values |= {"hardware": hardware(), "versions": versions()}
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values.items()}
 
 
 def network(sizes: Sizes) -> CoMER:
@@ -208,25 +197,22 @@ def spread(sides: list[list[float]]) -> float:
     return max(float(iqr(values)) / statistics.median(values) for values in sides)
 
 
-def timed(name: str, sizes: Sizes, repeats: int) -> Timing:
+def timed(name: str, sizes: Sizes, repeats: int) -> Row:
     """Throughput of both sides in images/s, or words/s (median)."""
     count, sides = cases(sizes)[name]
     times = seconds(sides(), repeats)
     plain, fast = (count / statistics.median(side) for side in times)
     unit = "words/s" if name.startswith("language") else "images/s"
-    return Timing(
-        benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit=unit, n=repeats, spread=spread(times)
-    )
+    return timing(name, fast, unit, plain=plain, ratio=fast / plain, n=repeats, spread=spread(times))
 
 
-def peak(name: str, sizes: Sizes, repeats: int) -> Timing:
+def peak(name: str, sizes: Sizes, repeats: int) -> Row:
     """Peak resident memory (median) of fresh processes that run each side once; includes libraries."""
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
         measure = partial(resident, name, sizes)
         peaks = [list(processes.map(measure, [side] * repeats)) for side in (0, 1)]
     plain, fast = map(statistics.median, peaks)
-    name, worst = f"peak_memory_{name}", spread(peaks)
-    return Timing(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
+    return timing(f"peak_memory_{name}", fast, "MiB", plain=plain, ratio=plain / fast, n=repeats, spread=spread(peaks))
 
 
 def resident(name: str, sizes: Sizes, side: int) -> float:
@@ -235,7 +221,7 @@ def resident(name: str, sizes: Sizes, side: int) -> float:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())[0]) / 2**10
 
 
-def crohme_search(crohme: Path, sizes: Sizes) -> Timing:
+def crohme_search(crohme: Path, sizes: Sizes) -> Row:
     """Seconds to search `SPLIT` with random weights. These never predict an end token, so a batch takes as many steps
     as its longest reference, end token included; trained weights drop finished images earlier."""
     archive = open_archive(crohme)
@@ -247,10 +233,10 @@ def crohme_search(crohme: Path, sizes: Sizes) -> Timing:
         options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
         images += len(read([(part.images.float() / 255, part.mask)], options))
     took = time.perf_counter() - began
-    return Timing(benchmark=f"crohme{SPLIT}_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
+    return timing(f"crohme{SPLIT}_beam10_reference_lengths_bf16", took, f"s for {images} images")
 
 
-def crohme_changed_by_bf16(crohme: Path, results: Path) -> Timing:
+def crohme_changed_by_bf16(crohme: Path, results: Path) -> Row:
     """Number of predictions for `SPLIT` by the committed `medium` run of Fusion that differ in bf16 and float32."""
     archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/medium-seed7")
     config = run.settings
@@ -260,7 +246,7 @@ def crohme_changed_by_bf16(crohme: Path, results: Path) -> Timing:
         for bf16 in (False, True)
     )
     changed = float(sum(plain[id_][0] != fast[id_][0] for id_ in plain))
-    return Timing(benchmark=f"crohme{SPLIT}_changed_by_bf16", fast=changed, unit=f"of {len(samples)} predictions")
+    return timing(f"crohme{SPLIT}_changed_by_bf16", changed, f"of {len(samples)} predictions")
 
 
 def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
@@ -277,12 +263,12 @@ def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
 
 def bench(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
-) -> list[Timing]:
+) -> list[Row]:
     """Measure and save the benchmarks whose names contain an element of `only` (default: all); other rows are kept.
     Two benchmarks need `crohme`, an archive with `SPLIT`, those of bf16 a unit for it. Raises UserError for unknown
     names."""
     sizes, folder = sizes or Sizes(), results / "speed"
-    jobs: dict[str, Callable[[], Timing]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
+    jobs: dict[str, Callable[[], Row]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
     if STATUS.exists():
         jobs |= {f"peak_memory_{name}": partial(peak, name, sizes, repeats) for name in PEAKS}
     if crohme is not None:
@@ -300,7 +286,7 @@ def bench(
     wanted = [name for name in names if not only or any(part in name for part in only)]
     if (load := os.getloadavg()[0]) > QUIET:
         err_console.print(f"the machine is not quiet (load {load:.1f}): do not publish these numbers", style="yellow")
-    rows: list[Timing] = []
+    rows: list[Row] = []
     for name in progress(wanted, "measuring"):
         if name == "growth":
             lines = list(growth(sizes, min(repeats, 3)))
@@ -309,14 +295,14 @@ def bench(
             rows.append(jobs[name]())
             save(folder / "cpu.csv", rows)  # immediately, so that Ctrl-C loses nothing
     if rows:
-        show("speed", [{name: row.cells()[name] for name in COLUMNS[:-2]} for row in rows], rows[0].hardware)
+        show("speed", [{name: row.get(name) for name in COLUMNS[:-2]} for row in rows], rows[0]["hardware"])
     return rows
 
 
-def save(path: Path, rows: list[Timing]) -> None:
+def save(path: Path, rows: list[Row]) -> None:
     """Write rows into the table; rows of the same names are replaced, others kept."""
     old = read_table(path) if path.exists() else []
     if old and tuple(old[0]) != COLUMNS:
         raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")
-    lines = {line["benchmark"]: line for line in [*old, *(row.cells() for row in rows)]}
+    lines = {line["benchmark"]: line for line in [*old, *rows]}
     write_atomically(path, csv_text(COLUMNS, list(lines.values())))

@@ -40,25 +40,23 @@ class Compared:
     differ: Mapping[str, tuple[str, str]]  # id -> as published, as imported
     left_out: Mapping[str, Sequence[str]]
 
-    @property
-    def equal(self) -> int:
-        return self.n - len(self.differ) - sum(map(len, self.left_out.values()))
-
     def row(self) -> Row:
-        left_out = sum(map(len, self.left_out.values()))
-        return {"set": self.split, "n": self.n, "equal": self.equal, "differ": len(self.differ), "left_out": left_out}
+        differ, left_out = len(self.differ), sum(map(len, self.left_out.values()))
+        equal = self.n - differ - left_out
+        return {"set": self.split, "n": self.n, "equal": equal, "differ": differ, "left_out": left_out}
 
 
 def compared(archive: Archive, imported: Archive, listing: Path, split: str) -> Compared:
     """A split that was imported beside the published one; `listing` is what `import-data` wrote of it."""
     published, found = archive.captions(split), imported.captions(split)
-    differ = {id_: (" ".join(published[id_]), " ".join(found[id_])) for id_ in published if id_ in found}
     reasons = {Path(row["left_out"]).stem: row["reason"] for row in read_plain(listing) if "left_out" in row}
-    left_out: dict[str, list[str]] = {}
-    for id_ in published:
+    differ, left_out = dict[str, tuple[str, str]](), dict[str, list[str]]()
+    for id_, tokens in published.items():
         if id_ not in found:
             left_out.setdefault(reasons.get(id_, "no InkML"), []).append(id_)
-    return Compared(split, len(published), {id_: two for id_, two in differ.items() if two[0] != two[1]}, left_out)
+        elif found[id_] != tokens:
+            differ[id_] = " ".join(tokens), " ".join(found[id_])
+    return Compared(split, len(published), differ, left_out)
 
 
 def both_read(recognizer: Recognizer, archive: Archive, imported: Archive, split: str, sample: int) -> Row:

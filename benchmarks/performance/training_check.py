@@ -49,7 +49,8 @@ from hmerbench.evaluation import csv_text
 SHAPES, REPEATS = 8, 5
 COLUMNS = ("part", "case", "measure", "value", "unit", "hardware", "versions")
 
-Measurement = tuple[str, str, str, float | bool, str]  # the first five of COLUMNS
+Measurement = tuple[str, str, str, float, str]  # the first five of COLUMNS
+Row = dict[str, Any]
 
 
 def gpu_check(crohme: Path | None, results: Path) -> None:
@@ -65,20 +66,15 @@ def examine(archive: Archive, config: Config, results: Path, device: torch.devic
     """Time the steps of `config`; print and write results/speed/gpu.csv, keeping the rows of other GPUs."""
     path, hardware, software = results / "speed/gpu.csv", environment(device)["device"], versions()
     lines = read_table(path) if path.exists() else []
-    others = [line for line in lines if line["hardware"] != hardware]
-    done: list[Measurement] = []
-    for measurement in steps(archive, config, device):
-        done.append(measurement)
-        rows: list[Any] = [dict(zip(COLUMNS, (*_rounded(row), hardware, software), strict=True)) for row in done]
-        write_atomically(path, csv_text(COLUMNS, [*others, *rows]))
-    show(f"gpu-check: {hardware}", [dict(zip(COLUMNS, _rounded(row), strict=False)) for row in done], software)
+    rows: list[Row] = [line for line in lines if line["hardware"] != hardware]
+    done: list[Row] = []
+    for part, case, measure, value, unit in steps(archive, config, device):
+        value = float(f"{value:.4g}") if isinstance(value, float) else value
+        done.append(dict(zip(COLUMNS, (part, case, measure, value, unit), strict=False)))
+        rows.append(done[-1] | {"hardware": hardware, "versions": software})
+        write_atomically(path, csv_text(COLUMNS, rows))
+    show(f"gpu-check: {hardware}", done, software)
     print(path)
-
-
-def _rounded(row: Measurement) -> Measurement:
-    """The row, a measured value to four significant digits."""
-    part, case, measure, value, unit = row
-    return part, case, measure, float(f"{value:.4g}") if isinstance(value, float) else value, unit
 
 
 def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Measurement]:
@@ -190,16 +186,17 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
         {"data.limit": expressions, "training.epochs": EPOCHS, "training.recalibrate": 20}
     )
     what, device = f"{recipe}, {preset}, {expressions:,} expressions", environment(team.device)["device"]
-    rows = list[dict[str, Any]]()
-    plain: tuple[list[float], Tensor] | None = None
+    rows, plain = list[Row](), None
     for way, execution in ways(team.device).items():
         began = time.perf_counter()
         losses, weights, steps = trained(config, archive, team, execution, disturb=way == "disturbed")
-        plain = plain or (losses, weights)
-        loss_difference = max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, plain[0], strict=True))
-        weights_difference = float((weights - plain[1]).norm() / plain[1].norm())
-        row = {"training": what, "way": way, "steps": steps, "loss": losses[-1]}
-        row |= {"loss_difference": _short(loss_difference), "weights_difference": _short(weights_difference)}
+        first, plain_weights = plain = plain or (losses, weights)
+        differences = {
+            "loss_difference": max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, first, strict=True)),
+            "weights_difference": float((weights - plain_weights).norm() / plain_weights.norm()),
+        }
+        row: Row = {"training": what, "way": way, "steps": steps, "loss": losses[-1]}
+        row |= {name: float(f"{difference:.3g}") for name, difference in differences.items()}
         row |= {"seconds": round(time.perf_counter() - began, 1), "hardware": device, "versions": versions()}
         rows.append(row)
         show(f"equivalence: {what}", [row])
@@ -208,10 +205,6 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
     kept = [line for line in lines if (line["training"], line["hardware"]) != (what, device)]
     write_atomically(path, csv_text([*rows[0]], [*kept, *rows]))
     return rows
-
-
-def _short(difference: float) -> float:
-    return float(f"{difference:.3g}")
 
 
 def trained(

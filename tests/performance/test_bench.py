@@ -54,8 +54,8 @@ def test_sides_alternate_for_full_turns(monkeypatch: pytest.MonkeyPatch) -> None
     assert done == [1 + 5 * 4, 1 + 5]  # once to warm up, then for five turns
 
 
-def make_row(name: str) -> bench.Timing:
-    return bench.Timing(benchmark=name, plain=4.0, fast=2.0, ratio=2.0, unit="MiB", n=3, spread=0.0)
+def make_row(name: str) -> bench.Row:
+    return bench.timing(name, 2.0, "MiB", plain=4.0, ratio=2.0, n=3, spread=0.0)
 
 
 def test_all_rows_are_written(
@@ -82,8 +82,8 @@ def test_all_rows_are_written(
 def test_rows_not_measured_are_kept(tmp_path: Path) -> None:
     old = [make_row(name) for name in ("train_step_fp32", "train_step_bf16")]
     bench.save(tmp_path / "cpu.csv", old)
-    added = bench.Timing(benchmark="crohme2014_changed_by_bf16", fast=3, unit="of 986")
-    bench.save(tmp_path / "cpu.csv", [replace(old[0], fast=3.0), added])
+    added = bench.timing("crohme2014_changed_by_bf16", 3, "of 986")
+    bench.save(tmp_path / "cpu.csv", [old[0] | {"fast": 3.0}, added])
     table: Any = pd.read_csv(tmp_path / "cpu.csv").set_index("benchmark")
     assert list(table.index) == ["train_step_fp32", "train_step_bf16", "crohme2014_changed_by_bf16"]
     assert list(table["fast"]) == [3.0, 2.0, 3.0] and table["plain"].isna().sum() == 1
@@ -122,7 +122,7 @@ def test_a_busy_machine_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_peak_memory_is_measured_in_a_fresh_process() -> None:
     ballast = b"x" * 2**30  # of this process, not the measured one
     measured = bench.peak("train_step_fp32", TINY, 1)
-    assert measured.unit == "MiB" and 50 < measured.fast < len(ballast) / 2**20
+    assert measured["unit"] == "MiB" and 50 < measured["fast"] < len(ballast) / 2**20
 
 
 def test_both_searches_find_the_same() -> None:
