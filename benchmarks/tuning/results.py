@@ -1,4 +1,4 @@
-"""The results of a study: trials.csv, best.yaml, plots of its history and importances, and a printed summary."""
+"""The results of a study: trials.csv, best.yaml and a printed summary; optuna-dashboard plots the rest."""
 
 import textwrap
 from collections import Counter
@@ -8,7 +8,6 @@ from shlex import quote
 import numpy as np
 import optuna
 import pandas as pd
-from matplotlib.figure import Figure
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
@@ -18,7 +17,6 @@ from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console, show
-from hmerbench.benchmarks.report.figures.write import DATES, rendered, style
 from hmerbench.benchmarks.tuning.space import Problem
 from hmerbench.benchmarks.tuning.trials import without_judges
 from hmerbench.evaluation.scoring.metrics import printed_interval
@@ -32,24 +30,14 @@ def write_study(
 ) -> None:
     """Write the results of a study with at least one complete trial; print the default beside the best."""
     best, default = study.best_trial, default_trial(study)
-    table = trial_table(study, problem)
-    write_atomically(folder / "trials.csv", table.to_csv(index=False))
+    write_atomically(folder / "trials.csv", trial_table(study, problem).to_csv(index=False))
     recipe = problem.to_recipe(problem.values(best.params))
     write_atomically(folder / "best.yaml", _heading(study, problem, best, default) + recipe)
-    with style():
-        figures = {"history": history(table, default.value or 0)}
-        if (shares := importances(study)) is not None:
-            write_atomically(folder / "importance.csv", shares.to_csv(index=False, float_format="%.6g"))
-            figures["importance"] = importance(shares)
-        for name, figure in figures.items():
-            for kind in DATES:
-                write_atomically(folder / f"{name}.{kind}", rendered(figure, kind))
     _summarize(problem, study, checked, archive)
     crohme = "" if archive.name == "embedded" else " CROHME=…"
     recipe = quote(quote(f"{folder}/best.yaml"))  # for the shell, and in a list of recipes
     run = f"make reproduce-table2 RECIPES={recipe} PRESET={quote(problem.preset)}{crohme}"
     console.print(f"recipe   {folder}/best.yaml\nrun it   {run}\ntrials   {folder}/trials.csv")
-    console.print(f"plots    {', '.join(f'{folder}/{name}.*' for name in figures)}")
     journal = folder / "journal.log"
     console.print(f"browse   optuna-dashboard {journal if journal.exists() else 'URL of --storage'}")
 
@@ -75,44 +63,6 @@ def default_trial(study: optuna.Study) -> FrozenTrial:
     raise UserError(
         f"{study.study_name}: the trial of the default failed; fix what worker-*.log reports and run it again"
     )
-
-
-def importances(study: optuna.Study) -> pd.DataFrame | None:
-    """PED-ANOVA importance of each setting for the best quarter of the trials (columns setting, importance); None if
-    there are too few trials."""
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # takes scikit-learn along
-
-    values = [trial.value for trial in study.get_trials(states=COMPLETE)]
-    if len(values) < 8 or len(set(values)) < 2:
-        return None
-    evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25, region_quantile=1.0, evaluate_on_local=True)
-    shares = get_param_importances(study, evaluator=evaluator)
-    return pd.DataFrame(shares.items(), columns=["setting", "importance"])
-
-
-def history(table: pd.DataFrame, default: float) -> Figure:
-    """Plot the values of the trials of a table in order, with the best so far and the default."""
-    figure = Figure(figsize=(6, 3.4), layout="constrained")
-    axes = figure.add_subplot()
-    for state, trials in table.dropna(subset="value").groupby("state"):
-        axes.scatter(trials["trial"], trials["value"], marker="o" if state == "complete" else "x", s=22, label=state)
-    complete = table[table["state"] == "complete"]
-    best = np.maximum.accumulate(complete["value"])
-    axes.step(complete["trial"], best, where="post", color="black", linewidth=1, label="best so far")
-    axes.axhline(default, linestyle=":", color="gray", label="default")
-    axes.set(xlabel="trial", ylabel=LABEL)
-    axes.legend()
-    return figure
-
-
-def importance(shares: pd.DataFrame) -> Figure:
-    """Plot the settings by importance, the largest on top."""
-    shares = shares.sort_values("importance", kind="stable")
-    figure = Figure(figsize=(6, 0.6 + 0.3 * len(shares)), layout="constrained")
-    axes = figure.add_subplot()
-    axes.barh(list(shares["setting"]), list(shares["importance"]), height=0.6)
-    axes.set(xlabel="importance (PED-ANOVA, best quarter of trials)", xlim=(0, None))
-    return figure
 
 
 def _heading(study: optuna.Study, problem: Problem, best: FrozenTrial, default: FrozenTrial) -> str:
