@@ -109,7 +109,10 @@ def decoded(source: Path | bytes, name: str, tell: Callable[[str], object] = lam
 @contextmanager
 def _opened(source: Path | bytes) -> Iterator[Image.Image]:
     """A picture of which nothing is decoded yet; a large JPEG will be at a fraction of its size."""
-    _read_heic()
+    with suppress(ImportError):  # it is the package of the extra `heic`
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
     stream = io.BytesIO(source) if isinstance(source, bytes) else source
     with warnings.catch_warnings(action="ignore"), Image.open(stream, formats=FORMATS) as picture:
         if picture.width * picture.height > MAX_PIXELS:
@@ -134,15 +137,6 @@ def mime_type(content: bytes) -> str:
     with suppress(Exception), _opened(content) as picture:
         return Image.MIME.get(picture.format or "") or f"image/{picture.format}".lower()
     return "application/octet-stream"
-
-
-def _read_heic() -> None:
-    """Let Pillow read HEIC, if the package of the extra `heic` is there."""
-    try:
-        from pillow_heif import register_heif_opener
-    except ImportError:
-        return
-    register_heif_opener()
 
 
 def _unidentified(source: Path | bytes) -> str:

@@ -43,9 +43,15 @@ def language_tables(results: Path) -> dict[str, pd.DataFrame]:
     by_recipe: dict[str, list[LanguageRun]] = {}
     for run in runs:
         by_recipe.setdefault(run.recipe, []).append(run)
+    measured = ("epoch", "rate", "train_perplexity", "valid_perplexity")
+    curves = [
+        [run.recipe, run.seed, *(line[name] for name in measured), seconds / 60]
+        for run in runs
+        for line, seconds in zip(run.history, run.seconds, strict=True)
+    ]
     return {
         "language": pd.DataFrame([_row(recipe, by_recipe.get(recipe, ())) for recipe in REPORTED]),
-        "language_curves": pd.DataFrame([line for run in runs for line in _curve(run)], columns=CURVE),
+        "language_curves": pd.DataFrame(curves, columns=CURVE),
         "language_ports": _ports(by_recipe),
     }
 
@@ -66,14 +72,6 @@ def _row(recipe: str, runs: Sequence[LanguageRun]) -> dict[str, object]:
         "minutes": sum(run.seconds[-1] for run in runs) / 60 / len(runs) if runs else None,
         "hardware": "; ".join(sorted({run.hardware for run in runs})),
     }
-
-
-def _curve(run: LanguageRun) -> list[list[object]]:
-    measured = ("epoch", "rate", "train_perplexity", "valid_perplexity")
-    return [
-        [run.recipe, run.seed, *(line[name] for name in measured), seconds / 60]
-        for line, seconds in zip(run.history, run.seconds, strict=True)
-    ]
 
 
 def _ports(by_recipe: Mapping[str, Sequence[LanguageRun]]) -> pd.DataFrame:

@@ -87,14 +87,11 @@ class Reader:
             raise ValueError(f"{ink.shape[1]} x {ink.shape[0]} px: larger than {self.model['max_area']:,} px")
         decoder = Decoder(self, views(ink, self.model))
         found = SEARCHES[self.model["search"]["rules"]](decoder, self.model)
-        best = {hypothesis.tokens: hypothesis for hypothesis in trusted(found, self.model)}
-        return ranked(list(best.values())) if self.model["search"]["convertible"] else list(best.values())
-
-
-def ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """The hypotheses, with the first one that is complete LaTeX moved to the front."""
-    first = next((h for h in hypotheses if is_complete(h.tokens)), None)
-    return hypotheses if first is None else [first, *(h for h in hypotheses if h is not first)]
+        best = [*trusted(found, self.model)]
+        if self.model["search"]["convertible"]:  # the first one that is complete LaTeX comes to the front
+            first = next((h for h in best if is_complete(h.tokens)), None)
+            best.sort(key=lambda h: h is not first)
+        return best
 
 
 # --------------------------------------------------------------------------------------------------- confidence

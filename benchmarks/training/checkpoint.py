@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -77,9 +76,11 @@ def adopt_training(run: RunFolder) -> Path | None:
     for path in sorted(run.path.parent.glob("*/checkpoint.json")):
         other = RunFolder(path.parent)
         with suppress(UserError, CheckpointError, OSError):
-            same_training = _training_settings(other.settings) == _training_settings(run.settings)
-            other_search = other.settings.search != run.settings.search
-            if not (same_training and other_search and other.trained):
+            ours, theirs = (
+                config.model_dump(mode="json", exclude={"search", "preset"})  # what the weights depend on
+                for config in (run.settings, other.settings)
+            )
+            if ours != theirs or other.settings.search == run.settings.search or not other.trained:
                 continue
             if checkpoint := load_checkpoint(other.path, other.settings.digest):
                 read_tensors(other.weights)  # raises CheckpointError if damaged
@@ -94,11 +95,6 @@ def adopt_training(run: RunFolder) -> Path | None:
     tensors, state = checkpoint
     save_checkpoint(run, tensors, state | {"digest": run.settings.digest})  # an interrupted copy is made again
     return other.path
-
-
-def _training_settings(config: Config) -> dict[str, Any]:
-    """All settings that the weights depend on."""
-    return config.model_dump(mode="json", exclude={"search", "preset"})
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

@@ -64,10 +64,6 @@ class LeftOut:
     def add(self, name: str, reason: str) -> None:
         self.names.setdefault(reason, []).append(name)
 
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.names.values()))
-
 
 class Source:
     """The files at a place by name, with forward slashes; hidden ones and what macOS leaves are passed over."""

@@ -83,7 +83,8 @@ def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep
                 file.writelines(json.dumps({"left_out": name, "reason": reason}) + "\n" for name in names)
         _report(rows, left_out, limits)
         if not rows:
-            raise UserError(f"{path}: no expression is left of {left_out.count:,}; {listing} says why")
+            count = sum(map(len, left_out.names.values()))
+            raise UserError(f"{path}: no expression is left of {count:,}; {listing} says why")
         _write(target, rows, spool, {"layout": reader.name, "limits": limits, "tidy": tidy, **asdict(choice)})
     console.print(f"{target}: {counted(len(rows), 'expression')}; {listing.name} lists them, and what was left out")
 
