@@ -145,8 +145,8 @@ class Cache:
 
     def compact(self, live_G: Tensor) -> None:
         """Keep only the images with the given indices."""
-        *of_images, kernel_KA = self.memory
-        self.memory = Memory(*(x[live_G] for x in of_images), kernel_KA)
+        maps_bLD, keys_b1LA, hidden_b1L, kernel_KA = self.memory
+        self.memory = Memory(maps_bLD[live_G], keys_b1LA[live_G], hidden_b1L[live_G], kernel_KA)
         self.state_bMn, self.past_bMhw = self.state_bMn[live_G], self.past_bMhw[live_G]
 
 
