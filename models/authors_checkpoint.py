@@ -7,7 +7,6 @@ before it is asked for.
 
 import io
 import pickle
-import pickletools
 import re
 import zipfile
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hmerbench.models.comer import CoMER
-from hmerbench.models.files import CheckpointError, one_line
+from hmerbench.models.files import CheckpointError, one_line, refuse_far_places
 from hmerbench.models.settings import CoMERSettings
 from hmerbench.models.vocab import Vocabulary
 from hmerbench.models.weights import with_weights
@@ -145,13 +144,6 @@ class _Unpickler(pickle.Unpickler):
         if record is None:
             raise ValueError(f"the numbers {pid[2][:40]!r} are missing")
         return StandIn() if dtype is None else Storage(record, dtype)
-
-
-def refuse_far_places(content: bytes) -> None:
-    """Raise ValueError for a pickle that puts values at places of its memory beyond its length: all are allocated."""
-    for operation, argument, _ in pickletools.genops(content):
-        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
-            raise ValueError("no pickle that Python wrote")
 
 
 class StoredPickle:

@@ -1,7 +1,8 @@
-"""Files that anybody may have written: JSON read strictly, and the error for users. Loads no torch."""
+"""Files that anybody may have written: JSON read strictly, pickles looked at; the error for users. Loads no torch."""
 
 import json
 import math
+import pickletools
 from collections import Counter
 from typing import Any
 
@@ -50,3 +51,10 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is not a finite number")
     return value
+
+
+def refuse_far_places(content: bytes) -> None:
+    """Raise ValueError for a pickle that puts values at places of its memory beyond its length: all are allocated."""
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise ValueError("no pickle that Python wrote")

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from hmerbench.benchmarks.data.normalize_image import pixels_to_decode
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.recognizer import Recognition, Recognizer
-from hmerbench.models.weights import one_line
+from hmerbench.models.files import one_line
 
 MAX_BYTES = 10_000_000  # of a picture
 MAX_PIXELS = 50_000_000  # that are decoded of a picture: of a large JPEG, fewer than it has

@@ -14,7 +14,7 @@ from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, LeftO
 from hmerbench.benchmarks.data.importing.tables import pairs
 from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, largest_scale, parsed, points_of
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.models.weights import one_line
+from hmerbench.models.files import one_line
 
 STROKE_HEIGHT = 28.0  # px
 LOW = 0.2  # of the mean height: lower strokes do not count

@@ -14,8 +14,7 @@ import numpy as np
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source, split_named
 from hmerbench.benchmarks.data.importing.tables import pair, pairs
 from hmerbench.benchmarks.data.normalize_image import ENDINGS
-from hmerbench.models.authors_checkpoint import refuse_far_places
-from hmerbench.models.weights import one_line
+from hmerbench.models.files import one_line, refuse_far_places
 
 ALLOWED = {
     *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),

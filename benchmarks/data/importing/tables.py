@@ -26,7 +26,7 @@ from hmerbench.benchmarks.data.importing.source import MAX_IMAGE, Expression, Le
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
-from hmerbench.models.weights import one_line
+from hmerbench.models.files import one_line
 
 LISTS = (".txt", ".tsv", ".lst", ".csv", ".psv", ".list")
 LINES = 50  # of a list, by which its form is told
