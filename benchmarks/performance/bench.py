@@ -28,7 +28,7 @@ from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.environment import bf16_unit, cores, processor, revision
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.language_models.plain import training_steps
+from hmerbench.benchmarks.performance.plain import plain_search, training_steps
 from hmerbench.benchmarks.printing import counted, err_console, progress, show
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.resolve import resolve
@@ -38,7 +38,6 @@ from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import SearchOptions
-from hmerbench.models.inference.plain_search import plain_search
 from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.layers import Dropout
 from hmerbench.models.settings import CoMERSettings, LanguageConfig

@@ -13,9 +13,9 @@ from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import Diverged
 from hmerbench.benchmarks.language_models import training
 from hmerbench.benchmarks.language_models.corpus import SPLITS, columns, read_corpus
-from hmerbench.benchmarks.language_models.plain import plain_loss
 from hmerbench.benchmarks.language_models.training import Trainer, perplexity, train
 from hmerbench.benchmarks.language_settings import LanguageSettings, Training, resolve, tied
+from hmerbench.benchmarks.performance.plain import plain_loss
 from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 from hmerbench.models.settings import LanguageConfig

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hmerbench.benchmarks.performance.plain import plain_search
 from hmerbench.models.comer import CoMER
 from hmerbench.models.coverage import AttentionRefinement
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
-from hmerbench.models.inference.plain_search import plain_search
 from hmerbench.models.inference.reading import IncrementalDecoder
 from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.network import build
