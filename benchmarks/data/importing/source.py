@@ -194,17 +194,13 @@ class Choice:
 
 def chosen(rows: list[Row], choice: Choice, left_out: LeftOut) -> list[Row]:
     """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set."""
-    lists = dict(choice.listed)
-    kept = []
+    lists, kept = dict(choice.listed), list[Row]()
     for row in rows:
-        split = choice.everything or row.split
-        if lists:
-            split = lists.get(row.id, "")
-            if not split:
-                left_out.add(row.id, "not in the list of splits")
-                continue
-        row.split = split
-        kept.append(row)
+        row.split = lists.get(row.id, "") if lists else choice.everything or row.split
+        if lists and not row.split:
+            left_out.add(row.id, "not in the list of splits")
+        else:
+            kept.append(row)
     if choice.test_share:
         return _held_out(kept, choice, left_out)
     for row in kept:
