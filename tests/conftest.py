@@ -22,6 +22,7 @@ from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 from hmerbench.benchmarks.recognition.recognizer import Recognizer  # noqa: E402
 from tests.helpers.browser import engine  # noqa: E402, F401  (a fixture)
@@ -31,6 +32,11 @@ from tests.helpers.tiny import tiny_archive  # noqa: E402
 
 torch.set_num_threads(1)
 gc.set_threshold(50_000, 50, 50)  # what is imported and kept is searched for cycles less often: a fifth of a scoring
+
+# a commit always gives the same answer; with HYPOTHESIS_PROFILE=explore (or --hypothesis-profile), new cases are tried
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, derandomize=False, max_examples=5_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # what a public machine lacks: licensed data, reference sets made from it, others' predictions, pandoc 2.17, a GPU,
 # LaTeX, root privileges

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_1samp
 
@@ -15,9 +15,6 @@ from hmerbench.evaluation.lgeval.metrics import compare
 from hmerbench.evaluation.scoring import analysis, metrics, stats
 from hmerbench.evaluation.scoring.metrics import Expression, percent, printed_interval, proportion_interval
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
-
-settings.register_profile("busy machine", deadline=None)
-settings.load_profile("busy machine")
 
 COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=40)
 

@@ -12,9 +12,6 @@ from hmerbench.evaluation.lgeval.label_graph import read
 from hmerbench.evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted
 from tests.helpers.yardstick import lines_run, loops
 
-settings.register_profile("busy machine", deadline=None)
-settings.load_profile("busy machine")
-
 WORDS = r"""
 a b x 1 2 + - = ( ) [ ] | ' , . @ % $ & { } { } { } { } _ ^ _ ^ \frac \frac \sqrt \sum \lim \limits \nolimits \{ \} \sin
 \alpha \prime \left \right \quad \mathrm \overline \vec \overset \operatorname \displaystyle \text \foo 12.5 \dfrac
@@ -50,13 +47,13 @@ def labels(text: str) -> dict[str, set[str]]:
     return symlg.from_latex(text).nodes
 
 
-@settings(max_examples=500)
+@settings(max_examples=max(500, settings().max_examples))
 @given(st.lists(TOKENS, max_size=25))
 def test_conversion_of_token_lists_is_total_and_deterministic(tokens: list[str]):
     assert convert(tokens) == convert(tokens) == convert(" ".join(tokens))
 
 
-@settings(max_examples=500)
+@settings(max_examples=max(500, settings().max_examples))
 @given(st.text())
 @example("\\\n")  # an escaped end of line, quoted by the reason
 @example("\\begin{a\nb} x")
