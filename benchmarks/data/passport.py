@@ -123,10 +123,10 @@ def _compare_truth(archive: Archive, split: str) -> dict[str, Any]:
     difference, and the relations of operators that take limits. Raises UserError for a file that is no graph."""
     graphs = _graphs(archive, split)
     texts = {id_: prediction_file(id_, tokens) for id_, tokens in archive.captions(split).items()}
-    differ = {}
-    for name, rule in (("differ", rules()), ("differ_without_limits", rules(neutral=True))):
-        _, rows, _ = in_process(texts, graphs, rule)
-        differ[name] = [id_ for id_, row in rows.items() if row["D_B"]]
+    differ, left = {}, [*graphs]
+    for name, rule in (("differ", rules()), ("differ_without_limits", rules(neutral=True))):  # of those, some
+        _, rows, _ = in_process(texts, {id_: graphs[id_] for id_ in left}, rule)
+        differ[name] = left = [id_ for id_, row in rows.items() if row["D_B"]]
     relations = Counter(
         relation
         for graph in graphs.values()

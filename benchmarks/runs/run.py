@@ -88,8 +88,12 @@ class Run(Generic[Settings]):
         fix = "score this run again" if scored else "restore it, or delete this run folder"
         try:
             if self._read_before.get(name, (None,))[0] != (state := state_of(path)):
-                text = json.dumps(read_plain(path))  # through JSON: strict types
-                self._read_before[name] = state, _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
+                content, adapter = read_plain(path), _adapter(type_)
+                if path.suffix == ".csv":  # whose cells are text
+                    found = adapter.validate_python(content, strict=False)
+                else:  # through JSON: strict types
+                    found = adapter.validate_json(json.dumps(content), strict=True)
+                self._read_before[name] = state, found
             return self._read_before[name][1]
         except FileNotFoundError:
             raise UserError(f"{path}: missing; {fix}") from None
