@@ -22,6 +22,7 @@ from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 
 WORK = (
+    "torch._dynamo",  # torch imports it, in a second, as soon as there is an optimizer
     "hmerbench.benchmarks.training.trainer",
     "hmerbench.benchmarks.recognition.predict",
     "hmerbench.benchmarks.score",

@@ -78,7 +78,7 @@ def start(
     """Train in a process of its own, so that a test can kill it. With `dies`, (steps, seconds), it kills itself (-9)
     after so many optimizer steps, and saves a checkpoint every so many seconds."""
     processes = multiprocessing.get_context("forkserver")  # imports torch once, not once per process
-    processes.set_forkserver_preload([__name__, "hmerbench.benchmarks.training.trainer"])
+    processes.set_forkserver_preload([__name__, "torch._dynamo", "hmerbench.benchmarks.training.trainer"])
     arguments = archive, folder, overrides, dies, environment or {}
     process = processes.Process(target=_train, args=arguments, daemon=True)  # ends with the tests
     process.start()

@@ -153,13 +153,16 @@ def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypa
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator:
-    """A head that takes no runs, and two nodes of one CPU each: separate processes, like separate machines."""
+    """A head that takes no runs, and two nodes of one CPU each: separate processes, like separate machines. Their
+    workers do not wait for other tests, and a node is known to be dead after a second, not after 15."""
     pytest.importorskip("ray")
     import ray
     from ray.cluster_utils import Cluster
 
     memory = 80 << 20
-    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": memory}
+    soon = {"worker_niceness": 0, "health_check_period_ms": 200, "health_check_initial_delay_ms": 200}
+    head = {"num_cpus": 0, "object_store_memory": memory, "include_dashboard": False, "include_log_monitor": False}
+    head["_system_config"] = soon
     nodes = Cluster(initialize_head=True, head_node_args=head)
     first, second = (nodes.add_node(num_cpus=1, object_store_memory=memory) for _ in range(2))
     ray.init(address=nodes.address, log_to_driver=False)
