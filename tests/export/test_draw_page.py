@@ -13,6 +13,7 @@ from PIL import Image
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import strokes_of
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.export import onnx_files
 from hmerbench.benchmarks.export.draw import make
 from hmerbench.benchmarks.export.draw.replay import replayed
 from hmerbench.benchmarks.recognition.onnx_reader import at_scale, is_complete
@@ -31,13 +32,15 @@ ONE = [[(320, 120), (320, 190)]]
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, medium: Recognizer) -> Path:
+def file(tmp_path_factory: pytest.TempPathFactory, medium: Recognizer, traced: Callable[..., list[Any]]) -> Path:
     try:
         make.fetched(CACHE)
     except UserError as error:
         pytest.skip(f"no npm registry here: {error}")
     path = tmp_path_factory.mktemp("draw") / "index.html"
-    make.write_page(medium, path, CACHE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx_files, "programs", traced)
+        make.write_page(medium, path, CACHE)
     return path
 
 
