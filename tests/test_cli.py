@@ -28,6 +28,8 @@ Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme nested train predict score reproduce track tables report compare regress doctor ls bench
 import-data recognize attention remove from-ink errors editions lgeval scoreboard"""
 
+NOWHERE = ("data", "--crohme", "nowhere.zip")
+
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -176,7 +178,7 @@ def test_a_misspelt_name_is_refused_before_data_is_made(
 
 
 def test_a_process_ends_with_the_exit_code(tmp_path: Path) -> None:
-    done = program("reproduce", "--crohme", "nowhere.zip", cwd=tmp_path)
+    done = program(*NOWHERE, cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("error: nowhere.zip") and done.stderr.count("\n") == 1
 
 
@@ -251,7 +253,7 @@ def test_markup_in_names_is_printed_as_it_is(capsys: pytest.CaptureFixture[str])
 
 
 def test_tracebacks_are_shown_only_on_request(tmp_path: Path) -> None:
-    assert "Traceback" in program("reproduce", "--crohme", "nowhere.zip", cwd=tmp_path, HMERBENCH_DEBUG="1").stderr
+    assert "Traceback" in program(*NOWHERE, cwd=tmp_path, HMERBENCH_DEBUG="1").stderr
 
 
 def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:

@@ -116,12 +116,12 @@ def test_what_needs_more_says_what(place: Path) -> None:
     assert done.returncode == 1 and "pip install 'hmerbench[recognize]'" in done.stderr and done.stderr.count("\n") == 1
 
 
-REFUSED = """
+LOADS = """
 import hmerbench, os, sys
-for source in ("", sys.argv[2]):
+for source in ("", *sys.argv[3:]):
     os.environ[sys.argv[1]] = source
     try:
-        hmerbench.load()
+        print(hmerbench.__file__, hmerbench.load()(sys.argv[2]).latex)
     except Exception as error:
         print(error)
 """
@@ -132,13 +132,13 @@ def test_weights_are_fetched_once_and_verified(place: Path, tmp_path: Path) -> N
     (tmp_path / RUN).mkdir(parents=True)
     for name in DIGESTS:
         (tmp_path / RUN / name).write_bytes(b"something else")
-    nowhere, other = run(place, "-c", REFUSED, SOURCE, tmp_path.as_uri(), torch=True).stdout.splitlines()
+    sources = tmp_path.as_uri(), ROOT / "results/reproduced"
+    said = run(place, "-c", LOADS, SOURCE, str(CIRCLE), *map(str, sources), torch=True).stdout
+    nowhere, other, read = said.splitlines()
     assert f"set {SOURCE} to" in nowhere and "expected the digest" in other
-    given = {SOURCE: str(ROOT / "results/reproduced")}
-    done = run(place, "-m", "hmerbench", "recognize", str(CIRCLE), torch=True, **given)
+    done = run(place, "-m", "hmerbench", "recognize", str(CIRCLE), torch=True)  # without a source
     assert (done.returncode, done.stdout) == (0, "x ^ { 2 } + y ^ { 2 } = r ^ { 2 }\n"), done
-    code = f"import hmerbench; print(hmerbench.__file__, hmerbench.load()({str(CIRCLE)!r}).latex)"
-    assert run(place, "-c", code, torch=True).stdout == f"{place}/site/hmerbench/__init__.py {done.stdout}"
+    assert f"{read}\n" == f"{place}/site/hmerbench/__init__.py {done.stdout}"
 
 
 def test_the_default_weights_are_those_of_the_best_committed_run() -> None:

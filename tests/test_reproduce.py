@@ -4,6 +4,7 @@ import io
 import json
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(module, name, spy)
     monkeypatch.setattr(hmerbench.benchmarks.tracking.track, "track", lambda *_, **__: None)
+    monkeypatch.setattr(job.live, "live", lambda _: nullcontext())
     return ran
 
 

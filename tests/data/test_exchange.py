@@ -155,7 +155,9 @@ def test_a_caption_is_a_tree_of_lines() -> None:
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
 def test_crohme_gives_readable_expressions_of_its_own_symbols() -> None:
     archive = open_archive(CROHME)
-    samples = with_ink(evenly(archive.samples("train"), 400), archive.ink)
+    some = evenly([*archive.captions("train").items()], 400)
+    samples = [Sample(id_, tuple(tokens), archive.image("train", id_)) for id_, tokens in some]
+    samples = with_ink(samples, archive.ink)
     made, vocabulary = exchanged(samples, 2), Vocabulary()
     with_parts = sum(bool(s.ink and roles(tree)) for s in samples if (tree := parse(s.tokens)))
     assert len(made) > 1.5 * with_parts

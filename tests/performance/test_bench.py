@@ -121,7 +121,7 @@ def test_a_busy_machine_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_peak_memory_is_measured_in_a_fresh_process() -> None:
     ballast = b"x" * 2**30  # of this process, not the measured one
-    measured = bench.peak("train_step_fp32", TINY, 1)
+    measured = bench.peak("search_beam10_30steps_fp32", TINY, 1)
     assert measured["unit"] == "MiB" and 50 < measured["fast"] < len(ballast) / 2**20
 
 

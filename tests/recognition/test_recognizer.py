@@ -175,15 +175,15 @@ def test_stripes_of_many_widths_are_scaled_by_their_stroke() -> None:
 
 def pattern(kind: str, draw: np.random.Generator) -> np.ndarray:
     """A dark pattern on a light background that is no expression: random dots or lines, or a grid."""
-    image = np.full((120, 300), 255, np.uint8)
-    places = [(int(x), int(y)) for x, y in draw.integers((10, 10), (290, 110), (40, 2))]
+    image = np.full((100, 160), 255, np.uint8)
+    places = [(int(x), int(y)) for x, y in draw.integers((10, 10), (150, 90), (20, 2))]
     for one, other in pairwise(places):
         if kind == "dots":
             cv2.circle(image, one, 2, 0, -1)
         if kind == "lines" and draw.random() < 0.5:
             cv2.line(image, one, other, 0, 3)
     if kind == "grid":
-        image[10 : 110 : int(draw.integers(12, 30)), 10:290] = image[10:110, 10 : 290 : int(draw.integers(12, 30))] = 0
+        image[10 : 90 : int(draw.integers(12, 30)), 10:150] = image[10:90, 10 : 150 : int(draw.integers(12, 30))] = 0
         image = cv2.erode(image, np.ones((3, 3), np.uint8))
     return image
 

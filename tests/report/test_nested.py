@@ -1,6 +1,7 @@
 """Nested formulas: depth, and the committed predictions on MNE's sets against a count of their files."""
 
 import hashlib
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -53,7 +54,10 @@ def test_token_match_is_that_of_the_predictions(crohme: Path, tmp_path: Path) ->
     if not mne.is_file():
         pytest.skip(f"{mne}: MNE is not there")
     import_data(mne, tmp_path / "mne.zip", Choice(), tidy=False)
-    table = nested.nested_rows(open_archive(crohme), open_archive(tmp_path / "mne.zip", trains=False), ROOT / "results")
+    for run in ("large-seed7", "medium-seed7", "medium-seed8"):
+        place = f"reproduced/comer-fusion/{run}"
+        shutil.copytree(ROOT / "results" / place, tmp_path / place, ignore=shutil.ignore_patterns("*.safetensors"))
+    table = nested.nested_rows(open_archive(crohme), open_archive(tmp_path / "mne.zip", trains=False), tmp_path)
     (large,) = [row for row in table if (row["recipe"], row["preset"]) == ("comer-fusion", "large")]
     images, captions, read = {}, {}, {}
     with zipfile.ZipFile(crohme) as archive, zipfile.ZipFile(mne) as sets:
