@@ -23,7 +23,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.onnx_reader import Reader
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
-from hmerbench.benchmarks.report.documents import markdown
+from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
@@ -132,17 +132,6 @@ def exact(texts: dict[str, str], truth: GroundTruth) -> set[str]:
     return {row.id for row in evaluate(texts, truth, NO_FIELDS).expressions if row.exact}
 
 
-PAGE = """# Exported networks
-
-Written by `hmerbench export --compare` from [exported.csv](exported.csv): the same fixed sample of CROHME's test images
-of {years}, read in PyTorch in float32 and through ONNX by [reader.py](../benchmarks/recognition/onnx_reader.py)
-with weights stored in three types, on one thread of a processor ({cpu}). Points: what is won or lost against ONNX
-with float32, by pairs, with a 95 % interval.
-
-{table}
-"""
-
-
 def page(rows: Sequence[Row]) -> str:
     table = []
     for row in rows:
@@ -155,4 +144,5 @@ def page(rows: Sequence[Row]) -> str:
         line |= {"s an image": f"{number['seconds']:.2f}", "of PyTorch's": f"{number['of_torch']:.0%}"}
         table.append(line | {"MB": f"{number['megabytes']:.1f}"})
     *years, last = crohme().tests
-    return PAGE.format(years=f"{', '.join(years)} and {last}", cpu=rows[-1]["cpu"], table=markdown(table))
+    content = {"years": f"{', '.join(years)} and {last}", "cpu": rows[-1]["cpu"], "table": markdown(table)}
+    return from_template("exported.md", **content)

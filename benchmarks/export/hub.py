@@ -13,51 +13,11 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.onnx_files import write_onnx
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
-from hmerbench.benchmarks.report.documents import markdown
+from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.metrics import TABULATED
 
 LICENSE = "cc-by-nc-sa-3.0"  # CROHME's, on which the networks were trained
-CARD = """---
-{front}---
-
-# {title}
-
-Reads an image of one handwritten mathematical expression as LaTeX. Trained by hmerbench, the recipe `{recipe}` with the
-preset `{preset}` and seed {seed}{start}: {parameters:.1f} M parameters, weights stored as {weights}.
-
-## Read with it
-
-    pip install onnxruntime numpy pillow
-    python reader.py image.png
-
-`image.png` holds white strokes on black as CROHME renders them: 3 px wide, symbols about 37 px high, a margin of 12 px.
-Any other picture is brought into this form by `hmerbench recognize --show-prepared`. In Python:
-
-```python
-from reader import Reader
-
-hypotheses = Reader(".")(ink)  # (H, W) uint8; best first
-print(hypotheses[0].latex, hypotheses[0].confidence)
-```
-
-The confidence is the share of readings with this number that are right, as measured on held-out training expressions.
-
-## Results
-
-ExpRate: the share of expressions that are recognized without any error, by the paper's scorer, with a 95 % interval for
-that many expressions. These are the scores of the run in PyTorch.
-
-{scores}
-
-{signatures}
-
-## Limits
-
-It knows {words} symbols ([words.txt](words.txt)) and one expression an image; what else is shown to it is read as
-something, too.
-Trained on CROHME, which is licensed for research only ({license}); so are these weights.
-"""
 
 
 def write_hub(recognizer: Recognizer, run: RunFolder, folder: Path, weights: str) -> None:
@@ -81,7 +41,8 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         "model-index": [{"name": title, "results": model_index(run)}],
     }
     scores = run.scores
-    return CARD.format(
+    return from_template(
+        "hub.md",
         front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=200),
         title=title,
         recipe=config.recipe,

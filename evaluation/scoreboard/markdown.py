@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Iterable, Sequence
+from importlib import resources
 
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoreboard.board import LENGTHS, OFF, RULES, TOGETHER, Board, Row
@@ -13,63 +14,31 @@ KINDS = {
     "more": "Trained on more than CROHME",
     "test labels": "Trained on the labels of these test sets",
 }
-INTRO = """\
-Made by `make scoreboard`. Predictions of published systems, all scored as
-
-    {signature}
-
-Counts under each rule are in [scoreboard.csv](scoreboard.csv), rows for programs in
-[leaderboard.json](leaderboard.json), sources and checksums in [evaluation/scoreboard/](../evaluation/scoreboard/).
-
-| column | means |
-| --- | --- |
-| {year} to together | ExpRate in percent (95 % interval over writers, which leaves out other trainings) |
-| rank | among systems that were trained on the same kind of data |
-| against CoMER | points above its authors' released network (95 % interval), p of this pair alone, over writers |
-| group | two systems with a letter in common are not told apart (all pairs of a kind, over writers, Holm, 5 %) |
-
-The signature leaves out how each system searches and how its epoch was selected: CoMER's was the best on {year}
-([all of them](#how-each-was-made)). Of our runs, the first seed of each finished row of `large` is listed, and CoMER
-(Fusion) with `medium`."""
-
-MADE = """\
-*recounted*: from its authors' or others' published predictions; *trained here*: by this suite or, in part, by a program
-outside of it ([PROVENANCE.md](PROVENANCE.md)); *reported*: no predictions are public, so nothing was counted."""
-
-LIMITS = r"""
-How many are right, officially, and if it makes no difference whether `\limits` is written (signature `limits:neutral`).
-The truth of {} has `Sub` and `Sup` at operators such as `\sum` where the captions have `\limits`, those of {}
-have `Below` and `Above`, so the official count hangs on what a system's training captions wrote.
-""".strip()
-
-REPORTED = (
-    "Token match is no ExpRate: it asks for the caption's very tokens, and is compared with the token match beside it."
-)
-
-BY_LENGTH = """\
-Correct expressions of all years whose captions have so many tokens; in brackets, wrong predictions with fewer tokens
-than the caption, and with more."""
 
 
 def markdown(board: Board) -> str:
     """The text of results/scoreboard.md."""
     signature = next(iter(board.signatures.values()))
     common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:", "tok:")))
-    parts = ["# Scoreboard", INTRO.format(signature=common, year=crohme().primary)]
+    counted = [system for system in board.systems if system.card.files]
+    rankings = []
     for kind, title in KINDS.items():
-        if systems := [system for system in board.systems if system.card.training == kind and system.card.files]:
-            parts += [f"## {title}", _ranking(board, systems)]
-    parts += ["## How each was made", MADE, _made(board)]
-    parts += [
-        "## Limits",
-        LIMITS.format(*map(crohme().whose_limits, ("Sub and Sup", "Below and Above"))),
-        _limits(board),
-    ]
-    parts += ["## Reported beside recounted", REPORTED, _claims(board)]
-    parts += ["## Under other rules", "Correct expressions, by the reading (pandoc) and the edition.", _rules(board)]
-    parts += ["## By length", BY_LENGTH, _lengths(board)]
-    parts += ["## Sources", *(_about(system) for system in board.systems)]
-    return "\n\n".join(parts) + "\n"
+        if systems := [system for system in counted if system.card.training == kind]:
+            rankings.append(f"## {title}\n\n{_ranking(board, systems)}")
+    template = resources.files("hmerbench.evaluation.scoreboard").joinpath("template.md").read_text(encoding="utf-8")
+    return template.format(
+        signature=common,
+        year=crohme().primary,
+        rankings="\n\n".join(rankings),
+        made=_made(board),
+        sub_and_sup=crohme().whose_limits("Sub and Sup"),
+        below_and_above=crohme().whose_limits("Below and Above"),
+        limits=_limits(board),
+        claims=_claims(board),
+        rules=_rules(board),
+        lengths=_lengths(board),
+        sources="\n\n".join(map(_about, board.systems)),
+    )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], align: str = "---:") -> str:

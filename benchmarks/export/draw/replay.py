@@ -27,6 +27,7 @@ from hmerbench.benchmarks.files import sha256, write_atomically
 from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.report import paper
+from hmerbench.benchmarks.report.documents import from_template
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.metrics import interval_text, percent
@@ -181,28 +182,6 @@ def stored(path: Path) -> list[Replayed]:
         raise UserError(f"{path}: damaged or of another version; delete it, and all is drawn again") from None
 
 
-PAGE = """# The page to draw on, tried with the pen strokes of CROHME {year}
-
-Written by `hmerbench draw --replay` from [replayed.csv](replayed.csv): {n} drawings, a fixed sample, were drawn on the
-page in a headless Chromium. The page reads with {network}, weights as float16, in WebAssembly
-on one thread; the command line with the same network in PyTorch, in float32 as the page, on the drawing that the page
-made. Rates are ExpRate with a 95 % interval.
-
-| | |
-|---|---|
-| the page reads the same LaTeX as the command line | {same} of {n} |
-| read right on the page | {page} |
-| read right on the command line, from the same drawings | {command} |
-| read right on the command line, from the published images of the same expressions | {image} |
-| size of the page | {megabytes:.1f} MB |
-| from opening the file to ready | {opened:.1f} s |
-| until a first reading is shown, median (90 % within) | {first} |
-| until the final reading is shown, median (90 % within) | {final} |
-{other}
-Measured on {cores} cores of a processor ({cpu}) while {busy:.1f} processes wanted them on average.
-"""
-
-
 def page_of(done: Sequence[Replayed], network: str, size: int) -> str:
     """results/replayed.md, of a page of `size` bytes."""
     n, differing = len(done), [each.id for each in done if each.page != each.command]
@@ -215,8 +194,8 @@ def page_of(done: Sequence[Replayed], network: str, size: int) -> str:
         median, most = np.quantile(values, (0.5, 0.9))
         return f"{median:.2f} s ({most:.2f} s)"
 
-    return PAGE.format(
-        year=YEAR, n=n, network=network, same=n - len(differing), **{key: rate(key) for key in READERS},
+    return from_template(
+        "replayed.md", year=YEAR, n=n, network=network, same=n - len(differing), **{key: rate(key) for key in READERS},
         megabytes=size / 1e6, opened=np.median([e.opened for e in done]), cpu=processor(), cores=cores(),
         other=f"\nThey differ on {', '.join(differing)}.\n" if differing else "", busy=np.mean([e.busy for e in done]),
         first=times([e.first for e in done]), final=times([e.final for e in done]),
