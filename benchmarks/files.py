@@ -1,7 +1,9 @@
 """Atomic writes, locks and downloads. Imports no torch, so that tables and figures load none."""
 
+import base64
 import errno
 import fcntl
+import gzip
 import hashlib
 import io
 import json
@@ -93,6 +95,11 @@ def zipped(files: Mapping[str, str | bytes]) -> bytes:
         for name in sorted(files):
             archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
+
+
+def compressed(content: bytes) -> str:
+    """The content gzipped, in base64, of which no character is special to HTML; the same text for the same content."""
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
 @contextmanager

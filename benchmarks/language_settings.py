@@ -1,14 +1,11 @@
 """The settings of a language model's run: a recipe and a seed fix them all. The defaults are the authors' training."""
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from hmerbench.benchmarks.config import SEED_LIMIT, RunSettings, Strict
-from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import read_named, refuse_filled_in
-from hmerbench.benchmarks.strict_files import read_yaml
 from hmerbench.benchmarks.validation import validate
 from hmerbench.models.settings import LanguageConfig
 
@@ -75,10 +72,3 @@ def resolve(recipe: str, seed: int) -> LanguageSettings:
 def tied(settings: LanguageSettings, name: str, digest: str) -> LanguageSettings:
     """The settings with the corpus's name and digest filled in."""
     return settings.changed({"text": {"name": name, "digest": digest}}, settings.recipe)
-
-
-def load(path: Path) -> LanguageSettings:
-    """Read a run folder's language.yaml. Raises UserError if it is missing or breaks the schema."""
-    if not path.exists():
-        raise UserError(f"{path}: there is no such file; give the run folder of a language model")
-    return validate(LanguageSettings, read_yaml(path), str(path))

@@ -36,11 +36,10 @@ err_console = Console(
     force_jupyter=False,
 )
 
-Row = Mapping[str, object]  # by column name; None is an empty cell
 
-
-def show(title: str, rows: Sequence[Row], caption: str | None = None) -> None:
-    """Print `rows` with the columns of the first; numbers with four significant digits, right-aligned."""
+def show(title: str, rows: Sequence[Mapping[str, object]], caption: str | None = None) -> None:
+    """Print `rows` with the columns of the first; numbers with four significant digits, right-aligned. None is an
+    empty cell."""
     table = Table(title=title, title_justify="left", caption=caption)
     for name in rows[0]:
         numbers = any(isinstance(row[name], int | float) for row in rows)

@@ -257,5 +257,5 @@ def _files(seed: int, sizes: dict[str, int]) -> dict[str, str | bytes]:
         if split == "train":
             known.add(latex)
         files[f"{split}/img/{id_}.bmp"] = cv2.imencode(".bmp", drawing(tokens, rng))[1].tobytes()
-        files[f"{split}/symLg/{id_}.lg"] = symlg.write(symlg.from_latex(latex), id_)
+        files[f"{split}/symLg/{id_}.lg"] = symlg.lg_text(symlg.from_latex(latex), id_)
     return files | {f"{split}/caption.txt": text for split, text in captions.items()}

@@ -34,14 +34,14 @@ from hmerbench.evaluation.scoring.stats import compare_paired
 
 SEED = 11  # of the sample
 TORCH = "PyTorch"
-Row = dict[str, Any]
+Way = dict[str, Any]  # a line of exported.csv: what one way to read costs and gains
 Read = Callable[[np.ndarray], str]
 
 
-def bench_export(archive: Archive, runs: Sequence[Path], results: Path, count: int) -> list[Row]:
+def bench_export(archive: Archive, runs: Sequence[Path], results: Path, count: int) -> list[Way]:
     """Measure the runs on `count` images, and write both files; rows of other runs are kept."""
     path = results / "exported.csv"
-    rows: list[Row] = [*read_table(path)] if path.exists() else []
+    rows: list[Way] = [*read_table(path)] if path.exists() else []
     samples, truth = sample_of(archive, count)
     for folder in runs:
         new = measured(RunFolder(folder), samples, truth)
@@ -63,7 +63,7 @@ def sample_of(archive: Archive, count: int) -> tuple[list[Sample], GroundTruth]:
     return samples, GroundTruth(graphs, captions)
 
 
-def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> list[Row]:
+def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> list[Way]:
     """A row for each way to read."""
     recognizer = Recognizer.load(run.path)
     torch.set_num_threads(1)
@@ -86,7 +86,7 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
                 seconds[way] += time.process_time() - began
     right = {way: exact(texts[way], truth) for way in ways}
     wrong = {way: [int(sample.id not in right[way]) for sample in samples] for way in ways}
-    rows, n = list[Row](), len(samples)
+    rows, n = list[Way](), len(samples)
     for way in ways:
         against = compare_paired(wrong[way], wrong[WEIGHTS[0]])
         low, high = against.interval
@@ -132,7 +132,7 @@ def exact(texts: dict[str, str], truth: GroundTruth) -> set[str]:
     return {row.id for row in evaluate(texts, truth, NO_FIELDS).expressions if row.exact}
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[Way]) -> str:
     table = []
     for row in rows:
         number = {key: float(row[key]) for key in ("points", "low", "high", "seconds", "of_torch", "megabytes")}

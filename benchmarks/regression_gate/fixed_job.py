@@ -101,7 +101,7 @@ def _scored(name: str, predictions: Path, truth: str, workdir: Path | None = Non
 
 def _converted(text: str, id_: str) -> str:
     try:
-        return symlg.write(symlg.from_latex(symlg.formula_in(text)), id_)
+        return symlg.lg_text(symlg.from_latex(symlg.formula_in(text)), id_)
     except symlg.Unconverted as reason:
         return f"unconverted: {reason}"
 

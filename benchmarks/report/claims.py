@@ -48,19 +48,20 @@ def claims(results: Path) -> str:
     groups.sort(key=lambda runs: presets.rung(runs[0].preset))
     rows = {runs[0].preset: rows_of(runs) for runs in groups if len({run.recipe for run in runs}) > 1}
     own = {preset for preset, of in rows.items() if not all(run.borrowed for runs in of.values() for run in runs)}
-    measured = [_measure(claim, rows) for claim in reference()["claims"]]
-    for family in dict.fromkeys(claim["family"] for claim in reference()["claims"]):
-        of_family = [
-            steps for claim, steps in zip(reference()["claims"], measured, strict=True) if claim["family"] == family
-        ]
+    measured = [(claim, _measure(claim, rows)) for claim in reference()["claims"]]
+    for family in CASES:
+        of_family = [steps for claim, steps in measured if claim["family"] == family]
         correct([step for steps in of_family for preset, step in steps.items() if preset in own])
         for preset in rows.keys() - own:
             correct([steps[preset] for steps in of_family if preset in steps])
-    table = [_line(claim, steps, rows, own) for claim, steps in zip(reference()["claims"], measured, strict=True)]
+    table = [_line(claim, steps, rows, own) for claim, steps in measured]
     table += [*_level(results / "scoreboard.csv"), *_language(results / "language.csv")]
     return from_template(
         "CLAIMS.md",
-        verdicts={name: _claims_with(table, name) for name in VERDICTS},
+        verdicts={
+            name: "; ".join(line["claim"].rpartition(" (")[0] for line in table if line["verdict"] == f"**{name}**")
+            for name in VERDICTS
+        },
         presets=[_preset(preset, of, own) for preset, of in rows.items()],
         expressions=f"{expressions:,}",
         year=YEAR,
@@ -68,10 +69,6 @@ def claims(results: Path) -> str:
         visible=[line for preset, of in rows.items() if preset in own for line in _visible_with(preset, of)],
         **_seeds_of_the_paper(),
     )
-
-
-def _claims_with(table: Sequence[Mapping[str, str]], verdict: str) -> str:
-    return "; ".join(line["claim"].rpartition(" (")[0] for line in table if line["verdict"] == f"**{verdict}**")
 
 
 def _preset(preset: str, rows: Rows, own: Set[str]) -> dict[str, str]:
@@ -122,8 +119,8 @@ def _parts(claim: Mapping[str, Any], rows: Rows) -> list[list[str]]:
 def reported(claim: Mapping[str, Any]) -> float | None:
     """The paper's difference on `YEAR`: of Table 1, or of Fig. 3 for some lengths; None if it prints none."""
     if not {"above", "to_tokens"} & claim.keys():
-        rates = REPORTED
-        return rates[claim["to"]] - rates[claim["from"]] if {claim["to"], claim["from"]} <= rates.keys() else None
+        ends = claim["to"], claim["from"]
+        return REPORTED[ends[0]] - REPORTED[ends[1]] if {*ends} <= REPORTED.keys() else None
     paper, upper_ends = reference()["fig3"], (10, 20, 30, 40, 50, math.inf)
 
     def rate(recipe: str, inside: bool) -> float:
@@ -203,9 +200,11 @@ def _language(table: Path) -> list[dict[str, str]]:
 def _visible_with(preset: str, rows: Rows) -> list[dict[str, str]]:
     """What three seeds a row can see at a preset, by how much its runs differ; nothing where that is not known."""
     rates = {recipe: {run.seed: run.exprate for run in runs} for recipe, runs in rows.items()}
-    spread, pooled = sampling.spread_between_runs(rates), _pooled(rates)
-    if spread is None or pooled is None:
+    spread, alike = sampling.spread_between_runs(rates), [[*of.values()] for of in rates.values() if len(of) > 1]
+    if spread is None or not alike:
         return []
+    df = sum(len(row) - 1 for row in alike)
+    pooled = sum(variance(row) * (len(row) - 1) for row in alike) / df  # of runs within their rows
     blocks, apart = _visible(spread.variance, 2 * (len(ORDER) - 1)), _visible(pooled, 4)
     numbers = {"of_block": math.sqrt(spread.variance), "of_row": math.sqrt(pooled)}
     shown = {name: f"{value:.2f}" for name, value in numbers.items()}
@@ -220,13 +219,6 @@ def _seeds_of_the_paper() -> dict[str, str]:
     gains = {f"{model_name(a)} → {model_name(b)}": REPORTED[b] - REPORTED[a] for a, b in pairwise(ORDER)}
     covered = ", ".join(f"{name} ({gain:+.2f})" for name, gain in gains.items() if abs(gain) < limit)
     return {"spreads": spreads, "limit": f"{limit:.1f}", "covered": covered}
-
-
-def _pooled(rates: Mapping[str, Mapping[int, float]]) -> float | None:
-    """The variance of runs within their rows."""
-    rows = [list(of.values()) for of in rates.values() if len(of) > 1]
-    df = sum(len(row) - 1 for row in rows)
-    return sum(variance(row) * (len(row) - 1) for row in rows) / df if df else None
 
 
 def _visible(of_a_run: float, df: int, seeds: int = 3) -> float:

@@ -94,18 +94,14 @@ def _spells(prediction: str, tokens: list[str]) -> bool:
 
 def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
     """Write nested.csv and nested.md."""
-    texts = {"csv": csv_text(list(table[0]), table), "md": _markdown(table, sizes)}
-    return write_texts({results / f"nested.{ending}": text for ending, text in texts.items()})
-
-
-def _markdown(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int]) -> str:
     columns = list(table[0])
     empty = dict.fromkeys(columns, "–")
     reported = [
         empty | {"recipe": f"{name} (reported)"} | dict(zip((*TAKEN, NEW), rates, strict=True))
         for name, rates in REPORTED.items()
     ]
-    return from_template("nested.md", columns=columns, rows=[*reported, *table], taken=TAKEN, new=NEW, sizes=sizes)
+    page = from_template("nested.md", columns=columns, rows=[*reported, *table], taken=TAKEN, new=NEW, sizes=sizes)
+    return write_texts({results / "nested.csv": csv_text(columns, table), results / "nested.md": page})
 
 
 def _rate(right: Sequence[Sequence[bool]], places: Sequence[Place]) -> str:

@@ -222,6 +222,7 @@ def made(run: RunFolder) -> dict[str, str]:
     """What made a run: program, devices, versions, revisions, cost, and whether its weights are kept."""
     places, read = run.environments, run.environment.get("trained_in")
     versions = [place.get("versions", {}) for place in places]
+    minutes = run.core_minutes or (run.seconds[-1] / 60 if run.history else 0)
     program = _chain("suite" if "hmerbench" in of else "external" for of in versions)
     if run.external and program == "suite":  # it reads with another's network
         program = "suite, and external"
@@ -232,7 +233,7 @@ def made(run: RunFolder) -> dict[str, str]:
         **{name: _chain(of.get(name, "?") for of in versions) for name in ("torch", "numpy")},
         "Python": _chain(place.get("python", "?") for place in places),
         "revision": _chain((place.get("revision") or "?")[:7] for place in places),
-        "minutes": "" if read or not run.history else _minutes(run),
+        "minutes": "" if read or not run.history else f"{minutes:.0f}{' (core)' * bool(run.core_minutes)}",
         "steps": "" if read or not run.history else f"{run.history[-1]['step']:,}",
         "weights": f"of {read.rpartition('-')[0]}" if read else "yes" if run.has_weights else "no",
     }
@@ -242,10 +243,6 @@ def _bf16_unit(place: Mapping[str, Any]) -> str:
     if place.get("gpu"):
         return "GPU"
     return "matrix unit" if place.get("bf16_matrix_unit") else place.get("bf16_unit") or "no matrix unit"
-
-
-def _minutes(run: RunFolder) -> str:
-    return f"{run.core_minutes:.0f} (core)" if run.core_minutes else f"{run.seconds[-1] / 60:.0f}"
 
 
 def _chain(values: Iterable[str]) -> str:

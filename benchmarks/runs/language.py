@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.language_settings import LanguageSettings, load
+from hmerbench.benchmarks.language_settings import LanguageSettings
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.runs.run import Open, Run, store_key
+from hmerbench.benchmarks.strict_files import read_yaml
+from hmerbench.benchmarks.validation import validate
 
 
 class Epoch(Open):
@@ -28,7 +30,8 @@ class Scores(Open):
 class LanguageRun(Run[LanguageSettings]):
     """A recipe on a corpus at a seed."""
 
-    FILE, EPOCH, LOSS, LOAD = "language.yaml", Epoch, "train_perplexity", staticmethod(load)
+    FILE, EPOCH, LOSS = "language.yaml", Epoch, "train_perplexity"
+    LOAD = staticmethod(lambda path: validate(LanguageSettings, read_yaml(path), str(path)))
     PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")
     PROGRESS = ("scores.json", "checkpoint.safetensors")
     preset = ""  # language models have none
@@ -47,7 +50,7 @@ class LanguageRun(Run[LanguageSettings]):
 
     def refuse_other(self) -> None:
         """Raise UserError if the folder holds a run of other settings."""
-        if (self.path / self.FILE).exists() and (there := load(self.path / self.FILE)) != self.settings:
+        if (self.path / self.FILE).exists() and (there := self.LOAD(self.path / self.FILE)) != self.settings:
             fix = f"it holds a run of other settings ({there.run_name}); choose another folder"
             raise UserError(f"{self.path}: {fix}")
 

@@ -69,18 +69,15 @@ def log_facts(client: MlflowClient, mlrun: Run, run: AnyRun, in_table: bool) -> 
             tags |= {"table_key": run.table_key, "row_key": run.row_key}
         title = f"{run.recipe}, {run.preset}, seed {run.seed}, on {run.data}"
         if mlrun.data.tags.get(NOTE, title).startswith(title):  # else somebody wrote another
-            tags[NOTE] = "\n".join([title, *_score_lines(mlrun, run)])
+            # each score linked to its file in the user interface, as Markdown
+            place = f"#/experiments/{mlrun.info.experiment_id}/runs/{mlrun.info.run_id}/artifacts/scores"
+            scores = (f"- [{split}]({place}/{split}.json): `{score}`" for split, score in scores_of(run).items())
+            tags[NOTE] = "\n".join([title, *scores])
     client.log_batch(
         mlrun.info.run_id,
         params=[Param(name, value[:6000]) for name, value in params.items()],
         tags=[RunTag(name, str(value)[:5000]) for name, value in tags.items()],
     )
-
-
-def _score_lines(mlrun: Run, run: RunFolder) -> list[str]:
-    """Each score with its signature and interval, linked to its file in the user interface, as Markdown."""
-    place = f"#/experiments/{mlrun.info.experiment_id}/runs/{mlrun.info.run_id}/artifacts/scores"
-    return [f"- [{split}]({place}/{split}.json): `{score}`" for split, score in scores_of(run).items()]
 
 
 def log_history(client: MlflowClient, run_id: str, run: AnyRun, logged: set[int]) -> None:

@@ -29,7 +29,7 @@ class Scored(NamedTuple):
     comparison: metrics.Comparison
 
 
-def write(
+def write_results(
     folder: str, name: str, label: str, files: Sequence[Scored], stray: Iterable[Graph], edition: Edition
 ) -> None:
     """Write all files of a results folder. `label` names the inputs; `stray` are predictions without truth, which

@@ -58,7 +58,7 @@ def tex2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
     """
 
     def convert(text: str, name: str) -> str:
-        return symlg.write(symlg.from_latex(symlg.formula_in(text), chosen), name)
+        return symlg.lg_text(symlg.from_latex(symlg.formula_in(text), chosen), name)
 
     return _convert(arguments, ".txt", convert)
 
@@ -70,7 +70,7 @@ def mml2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
     """
     from hmerbench.evaluation.symlg.mathml import from_mathml
 
-    return _convert(arguments, ".mml", lambda text, name: symlg.write(from_mathml(text, chosen.edition), name))
+    return _convert(arguments, ".mml", lambda text, name: symlg.lg_text(from_mathml(text, chosen.edition), name))
 
 
 @_script(2)
@@ -183,7 +183,7 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
         comparison = compare(prediction, truth_graph, chosen.edition.inter)
         files.append(results_folder.Scored(name, source, prediction, truth_graph, comparison))
     base = os.path.basename(output)
-    results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray), chosen.edition)
+    results_folder.write_results(f"Results_{base}", base, label, files, map(_read_lg, stray), chosen.edition)
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
     counts = {
         "of them have no output file and count as empty graphs": sum(f.prediction is symlg.EMPTY_GRAPH for f in files),

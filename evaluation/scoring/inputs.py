@@ -23,7 +23,7 @@ from hmerbench.evaluation.lgeval.results_folder import unconverted
 from hmerbench.evaluation.scoring import wrappers
 from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
-from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, write
+from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, lg_text
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize
 
 MAX_FILES = 200_000
@@ -147,7 +147,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
     """
     if Path(spec).is_dir():
         graphs = _unique(_folder(Path(spec), ".lg"), spec, ".lg files")
-        return GroundTruth(graphs | {key: write(UNREADABLE, key) for key in unconverted(spec)}, None)
+        return GroundTruth(graphs | {key: lg_text(UNREADABLE, key) for key in unconverted(spec)}, None)
     text, graphs = _read_split(spec)
     split = spec.rpartition(":")[2]
     captions = parse_captions(text, f"{spec} caption.txt")
@@ -197,7 +197,7 @@ def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[
     reasons: dict[str, Unconverted] = {}
     for key, tokens in captions.items():
         try:
-            yield key, write(from_latex(tokens), key)
+            yield key, lg_text(from_latex(tokens), key)
         except Unconverted as reason:
             reasons[key] = reason
     if len(reasons) == 1:

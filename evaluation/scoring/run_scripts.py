@@ -180,7 +180,7 @@ def self_check() -> list[str]:
     """Run the scripts in use on ten expressions with known error counts; a line for each they get wrong."""
     cases = {f"case{k}": case for k, case in enumerate(CASES)}
     predictions = {key: prediction_file(key, predicted.split()) for key, (predicted, _, _) in cases.items()}
-    truth = {key: symlg.write(symlg.from_latex(true), key) for key, (_, true, _) in cases.items()}
+    truth = {key: symlg.lg_text(symlg.from_latex(true), key) for key, (_, true, _) in cases.items()}
     try:
         with tempfile.TemporaryDirectory() as folder:
             _, rows = run_scripts(predictions, truth, Path(folder))

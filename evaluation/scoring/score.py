@@ -52,6 +52,7 @@ VERSION = "2"
 SHOWN = 5  # of the reasons why predictions do not convert
 MARGIN = 30  # characters shown of the beginning or end of a prediction
 NO_FORMULA = ("empty prediction", "empty expression", "no $...$ formula in the file")
+_COMMENT = re.compile(r"^[^\S\n]*%.*", re.MULTILINE)
 _PLACE = re.compile(r" at token \d+$|^\d+ (?=tokens|characters|symbols)")  # what makes a reason one prediction's own
 
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
@@ -194,7 +195,8 @@ def _notes(
 ) -> list[str]:
     latex = {key: formula_of(text) for key, text in texts.items()}
     notes = [note for note in (_other_convention(texts, graphs, rules), texts.note()) if note]
-    without = [key for key in texts if why.get(key) in NO_FORMULA or not (key in why or _written(latex[key]))]
+    blank = {key for key, formula in latex.items() if key not in why and not _COMMENT.sub("", formula).strip()}
+    without = [key for key in texts if key in blank or why.get(key) in NO_FORMULA]
     if bare := [key for key in without if has_text(texts[key])]:
         notes.append(
             f"{len(bare)} of {len(texts)} predictions have text but no formula ({bare[0]}, ...): write each as %ID, "
@@ -225,11 +227,6 @@ def _other_convention(texts: Predictions, truth: Mapping[str, LabelGraph], rules
         f"the ground truth follows the {name}, the predictions are converted the other way: "
         f"{ours} expressions are right; under the truth's convention {theirs} would be"
     )
-
-
-def _written(latex: str) -> bool:
-    """Whether a formula has anything besides comments."""
-    return any(line.strip() and not line.lstrip().startswith("%") for line in latex.split("\n"))
 
 
 def _around(wrong: dict[str, str], captions: dict[str, list[str]]) -> list[str]:

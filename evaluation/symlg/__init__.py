@@ -9,10 +9,10 @@ from hmerbench.evaluation.symlg.graph import (
     Relation,
     SymLG,
     Unconverted,
+    lg_text,
     with_paths,
-    write,
 )
 from hmerbench.evaluation.symlg.latex import from_latex
 
 __all__ = ["EDITIONS", "EMPTY_GRAPH", "PAPER", "READINGS", "UNREADABLE", "Object", "Relation", "Rules", "SymLG"]
-__all__ += ["Unconverted", "body_of", "formula_in", "from_latex", "rules", "with_paths", "write"]
+__all__ += ["Unconverted", "body_of", "formula_in", "from_latex", "lg_text", "rules", "with_paths"]

@@ -22,13 +22,13 @@ class Item(NamedTuple):
     main: int | None
 
 
-class Row:
-    """Members of a row, nested rows flattened. Empty groups vanish, but one at the end is remembered:
+class Members:
+    """Those of a row, nested rows flattened. Empty groups vanish, but one at the end is remembered:
     a script on the row then starts a member of its own, attached to nothing."""
 
     __slots__ = ("ends_empty", "items")
 
-    def __init__(self, parts: list["Item | Row"]) -> None:
+    def __init__(self, parts: list["Item | Members"]) -> None:
         self.items: list[Item] = []
         self.ends_empty = False
         for part in parts:
@@ -42,7 +42,7 @@ class Row:
                 self.ends_empty = True
 
 
-Fragment = Item | Row
+Fragment = Item | Members
 
 # The converter writes labels into an XML file as they are: one with such a character is the last thing read from it.
 _BREAKS = frozenset("&<")
@@ -127,11 +127,11 @@ class Builder:
         if tag in SCRIPTS:
             return self.script(tag, parts)
         if own is None:
-            return parts[0] if len(parts) == 1 else Row(parts)
+            return parts[0] if len(parts) == 1 else Members(parts)
         if tag in TABLES:
             return self.table(tag, own, parts)
         if tag == "msqrt":
-            radicand = Row(parts)
+            radicand = Members(parts)
             if len(radicand.items) > 1 and self.edition.second_inside:  # as convert2symLG 1.4 does
                 self.link(own.main, radicand.items[1].first, "Inside")
             parts = [radicand]
@@ -140,7 +140,7 @@ class Builder:
     def table(self, tag: str, own: Item, parts: list[Fragment]) -> Item:
         """Chain rows by Nrow and the cells of a row by NcellR; a cell has no relation to its content."""
         if tag == "mtd":
-            self.close(Row(parts))
+            self.close(Members(parts))
             return own
         members = [part.main for part in parts if isinstance(part, Item) and part.main is not None]
         self.chain(members, "Nrow" if tag == "mtable" else "NcellR")
@@ -187,7 +187,7 @@ class Builder:
         if not parts:
             return Item(None, None)
         base, *scripts = parts
-        if isinstance(base, Row) and base.items and tag in SHIFTED and scripts:
+        if isinstance(base, Members) and base.items and tag in SHIFTED and scripts:
             last = Item(None, None) if base.ends_empty else base.items.pop()
             base.items.append(self.hang(last, scripts, SCRIPTS[tag]))
             return base

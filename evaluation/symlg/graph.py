@@ -107,7 +107,7 @@ def with_paths(text: str, name: str = "label graph") -> str:
     return "\n".join(rewritten) + "\n"
 
 
-def write(graph: SymLG, name: str) -> str:
+def lg_text(graph: SymLG, name: str) -> str:
     """The official text of a symLG; `name` is the id in its first line."""
     lines = [f"# IUD, {name}", f"# Objects({len(graph.objects)}):"]
     lines += [f"O, {item.id}, {item.label}, 1.0, {item.path}" for item in graph.objects]

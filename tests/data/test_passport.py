@@ -14,7 +14,7 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.passport import describe, passport
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation.datasets import crohme as known_crohme
-from hmerbench.evaluation.symlg import from_latex, write
+from hmerbench.evaluation.symlg import from_latex, lg_text
 
 CAPTIONS = {
     "train": {"a_1": r"\sum \limits _ { i } x ^ { 2 }", "a_2": "1 + 2", "b_1": "y"},
@@ -40,7 +40,7 @@ def archive(tmp_path: Path) -> Path:
             for key, text in captions.items():
                 file.writestr(f"data/{split}/img/{key}.png", picture(images[split][key], 3 * (key == "c_1")))
                 shown = text if key != "c_1" else text.replace(r"\sum", r"\sum \limits")
-                file.writestr(f"data/{split}/symLg/{key}.lg", write(from_latex(shown.split()), key))
+                file.writestr(f"data/{split}/symLg/{key}.lg", lg_text(from_latex(shown.split()), key))
     return tmp_path / "mine.zip"
 
 

@@ -101,7 +101,7 @@ def test_ground_truth_is_the_converted_caption(small):
     for split in archive.splits:
         truth = archive.ground_truth(split)
         for id_, tokens in archive.captions(split).items():
-            assert truth[id_] == symlg.write(symlg.from_latex(tokens), id_)
+            assert truth[id_] == symlg.lg_text(symlg.from_latex(tokens), id_)
 
 
 def test_every_form_converts_to_symlg():

@@ -50,7 +50,7 @@ def make_archive(folder: Path) -> Path:
             image = np.zeros((32, 24 + 12 * len(latex.split())), np.uint8)
             cv2.putText(image, str(number), (4, 24), cv2.FONT_HERSHEY_SIMPLEX, 0.6, 255)
             cv2.imwrite(str(folder / f"data/{split}/img/{id_}.bmp"), image)
-            (folder / f"data/{split}/symLg/{id_}.lg").write_text(symlg.write(symlg.from_latex(latex), id_))
+            (folder / f"data/{split}/symLg/{id_}.lg").write_text(symlg.lg_text(symlg.from_latex(latex), id_))
         lines = "".join(f"{id_}\t{latex}\n" for id_, latex in captions.items())
         (folder / f"data/{split}/caption.txt").write_text(lines)
     return folder

@@ -5,8 +5,6 @@ The scripts are: latex.js (MathML), ink.js (strokes and pictures to ink) and pag
 and worker.js in its worker, which reads.
 """
 
-import base64
-import gzip
 import hashlib
 import shutil
 import subprocess
@@ -16,7 +14,7 @@ from pathlib import Path
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.onnx_files import write_onnx
-from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.files import compressed, write_atomically
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.models.weights import one_line
 
@@ -39,7 +37,7 @@ def write_page(recognizer: Recognizer, path: Path, cache: Path) -> None:
         files = {name: (Path(scratch) / file).read_bytes() for name, file in FILES.items()}
     files |= {"runtime": runtime[0], "wasm": runtime[1]}
     scripts = {name: (HERE / f"{name}.js").read_text() for name in ("latex", "ink", "page", "search", "worker")}
-    data = [block(f"data-{name}", packed(content)) for name, content in files.items()]
+    data = [block(f"data-{name}", compressed(content)) for name, content in files.items()]
     data.append(block("data-worker", "\n".join(scripts[name] for name in ("latex", "search", "worker"))))
     page = (HERE / "page.html").read_text()
     parts = {"CSS": (HERE / "page.css").read_text(), "DATA": "\n".join(data)}
@@ -50,11 +48,6 @@ def write_page(recognizer: Recognizer, path: Path, cache: Path) -> None:
 
 
 FILES = {"encoder": "encoder.onnx", "step": "step.onnx", "model": "model.json"}
-
-
-def packed(content: bytes) -> str:
-    """Compressed, in base64; the same bytes give the same text."""
-    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
 def block(name: str, text: str) -> str:

@@ -67,6 +67,7 @@ def by_depth(table: Path) -> Figure:
     depths = [name for name in rows[0] if name.startswith("depth ")] if rows else []
     if not depths:
         raise UserError(f"{table}: has no rows of {' and '.join(SHOWN)}; `hmerbench nested` makes it again")
+    labels = [f"{m[1]}{'+' * bool(m[2])}\n({m[3]})" for m in map(_DEPTH.fullmatch, depths) if m]
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     axes, looks = figure.subplots(1, len(SHOWN), sharey=True), looks_of(ORDER)
     for axis, preset in zip(axes, SHOWN, strict=True):
@@ -75,15 +76,11 @@ def by_depth(table: Path) -> Figure:
             rates = [float(row[name].partition(" ")[0]) for name in depths]
             axis.plot(range(len(depths)), rates, color=color, marker=marker, linestyle=line, label=row["recipe"])
         axis.set_title(f"preset {preset}")
-        axis.set_xticks(range(len(depths)), [_DEPTH.sub(_label, name) for name in depths])
+        axis.set_xticks(range(len(depths)), labels)
         axis.set_xlabel("depth of nesting (images)")
     axes[0].set_ylabel("ExpRate (%)")
     axes[-1].legend()
     return figure
-
-
-def _label(match: re.Match[str]) -> str:
-    return f"{match[1]}{'+' if match[2] else ''}\n({match[3]})"
 
 
 TICKS = (60, 80, 100, 150, 200, 300, 400, 600)

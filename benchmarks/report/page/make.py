@@ -6,7 +6,6 @@ never committed. Missing data are listed on the page.
 """
 
 import base64
-import gzip
 import hashlib
 import json
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from markupsafe import Markup
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.files import compressed, write_atomically
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.report.documents import read_frame
@@ -34,31 +33,13 @@ from hmerbench.benchmarks.report.page.playback import add_attention
 from hmerbench.benchmarks.report.paper import YEAR
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import last_own, workspace
+from hmerbench.benchmarks.strict_files import parse_yaml
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
 from hmerbench.evaluation.scoring.metrics import BUCKETS, METRICS, TABULATED, interval_text
 
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page that contains CROHME
 UNTABULATED = [metric for metric in METRICS if not metric.heading]
 HEADINGS = {"interval": "95 % interval"} | {metric.rate: metric.heading for metric in TABULATED}
-HOW_TO_READ = [
-    "Expressions are drawn from their symLG, which the scorer compares; for a few it differs from the caption.",
-    "Attention is that of the last layer, averaged over its heads, while the network is fed its own prediction from "
-    "left to right; each step is scaled to its maximum. Refinement is the term that coverage subtracts from the "
-    "attention energies, scaled to its maximum over the expression.",
-]
-CAPTIONS = {  # by the beginning of a figure's name
-    "table1-forest": "Table 1: a marker per rate with its 95 % interval. Open markers are the paper's, filled ones "
-    "reproduced; a black stroke is a seed.",
-    "exprate-minutes": f"ExpRate on CROHME {YEAR} against core-minutes of training.",
-    "exprate-nesting": "ExpRate on all test images by depth of nesting.",
-    "fig3-by-length": "Fig. 3: ExpRate by the number of tokens. Coverage counts where expressions are long.",
-    "scoreboard": "Published systems and some of our runs, scored under one signature.",
-    "speed-growth": "How search time grows with image area, length, beam width and batch size. Slope 1 is linear.",
-    "language-curves": "Perplexity of the language models by epoch.",
-    "fig4-attention": "Fig. 4: where the best committed network looks, and the term that keeps it from looking again.",
-    "training": "Loss, learning rate and speed by epoch",
-    "errors": "Confused symbols, missed and invented relations, ExpRate by structure and length",
-}
 FOLDED = ("training", "errors")  # of every preset and row: too many to be seen at once
 SPEED = ["benchmark", "plain", "fast", "ratio", "unit", "n", "hardware"]
 
@@ -130,7 +111,7 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
     if not material.runs:
         notes.append("There are no runs yet: make reproduce-table2 makes some; the tables hold reported numbers only.")
     if material.sets:
-        notes += HOW_TO_READ
+        notes += _words()["how_to_read"]
     if archive is None:
         notes.append("CROHME's images and ground truth are not included: make report CROHME=data.zip shows them.")
     return material
@@ -192,7 +173,7 @@ def render(material: Material, results: Path) -> str:
         buckets=BUCKETS,
         kinds=STRUCTURES,
         notes=material.notes,
-        packs={test_set.key: packed(vars(test_set)) for test_set in material.sets},
+        packs={test_set.key: compressed(_as_json(vars(test_set))) for test_set in material.sets},
         meta=meta,
     )
 
@@ -201,10 +182,12 @@ def _part(name: str) -> str:
     return resources.files("hmerbench.benchmarks.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def packed(data: Any) -> str:
-    """Pack data as base64 of gzipped JSON, which contains no character special to HTML."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode()
+def _words() -> dict[str, Any]:
+    return parse_yaml(_part("words.yaml"))
+
+
+def _as_json(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
@@ -276,8 +259,8 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
 
 
 def drawings(material: Material, results: Path) -> list[Json]:
-    """The figures of `make figures` and the errors of each local run, with captions, in the order of CAPTIONS. A figure
-    that cannot be drawn becomes a note."""
+    """The figures of `make figures` and the errors of each local run, with captions. One that cannot be drawn becomes a
+    note."""
     err_console.print("  drawing the figures")
     images: dict[str, tuple[str, bytes]] = {}
     if (attention := results / "figures/fig4-attention.png").exists():  # takes a network: drawn by its own command
@@ -296,10 +279,10 @@ def drawings(material: Material, results: Path) -> list[Json]:
             except UserError as error:
                 material.notes.append(f"a figure is left out: {error}")
     shown = []
-    for beginning, caption in CAPTIONS.items():
+    for beginning, caption in _words()["captions"].items():
         for name in sorted(name for name in images if name.startswith(beginning)):
             kind, content = images[name]
             of = f": {name.removeprefix(beginning + '-')}" if beginning in FOLDED else ""
             address = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-            shown.append({"address": address, "caption": caption + of, "folded": beginning in FOLDED})
+            shown.append({"address": address, "caption": caption.format(year=YEAR) + of, "folded": beginning in FOLDED})
     return shown

@@ -19,7 +19,7 @@ from hmerbench.evaluation.lgeval.confusions import Pattern, object_histogram, pr
 from hmerbench.evaluation.lgeval.label_graph import LabelGraph, read, segment
 from hmerbench.evaluation.lgeval.metrics import FIELDS, compare
 from hmerbench.evaluation.scoring.run_scripts import OWN_SCRIPTS
-from hmerbench.evaluation.symlg import from_latex, write
+from hmerbench.evaluation.symlg import from_latex, lg_text
 from tests.helpers.paths import FIXTURES
 
 HEAD, *PAIRS = (json.loads(line) for line in (FIXTURES / "stroke_level.jsonl").read_text("utf-8").splitlines())
@@ -143,6 +143,6 @@ def test_a_malformed_line_is_named(line: str, says: str):
 
 def test_a_symlg_is_a_label_graph():
     for text in (r"x ^ 2 + \frac { a } { b }", r"{ x ^ 2 } ^ 3", "a"):
-        graph, again = from_latex(text), read(write(from_latex(text), "id"))
+        graph, again = from_latex(text), read(lg_text(from_latex(text), "id"))
         assert (graph.nodes, graph.edges) == (again.nodes, again.edges)
     assert read("") == LabelGraph({}, {})

@@ -34,7 +34,7 @@ def archive(tmp_path: Path) -> Path:
         for year in YEARS:
             file.writestr(f"data/{year}/caption.txt", "".join(f"{k}\t{t}\n" for k, t in TRUTH.items()))
             for key, text in TRUTH.items():
-                file.writestr(f"data/{year}/symLg/{key}.lg", symlg.write(symlg.from_latex(text), key))
+                file.writestr(f"data/{year}/symLg/{key}.lg", symlg.lg_text(symlg.from_latex(text), key))
     return path
 
 

@@ -17,7 +17,7 @@ from hmerbench.evaluation.scoring.conventions import ONE_CHILD, TWO_CHILDREN, UN
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched
 from hmerbench.evaluation.scoring.run_scripts import in_process, run_scripts
 from hmerbench.evaluation.scoring.score import fields_of, signature_of
-from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, rules, write
+from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, lg_text, rules
 from hmerbench.evaluation.symlg.formula import prediction_file
 from tests.helpers.paths import FIXTURES
 
@@ -79,7 +79,7 @@ def test_unknown_names_are_refused_with_the_known_ones():
 def test_scripts_and_process_agree_under_every_rule(tmp_path: Path):
     latex = {f"e{k}": case["latex"] for k, case in enumerate(CASES[:60])}
     texts = {key: prediction_file(key, text.split()) for key, text in latex.items()}
-    truth = {key: write(from_latex("a + b"), key) for key in texts}
+    truth = {key: lg_text(from_latex("a + b"), key) for key in texts}
     for number, chosen in enumerate([rules(), rules("pandoc-2.17", "current")]):
         counts, rows = run_scripts(texts, truth, tmp_path / str(number), chosen)
         assert (counts, rows) == in_process(texts, GroundTruth(truth, None).graphs(), chosen)[:2]
@@ -98,7 +98,7 @@ def test_the_table_of_editions(tmp_path: Path):
     (tmp_path / "found.jsonl").write_text("".join(lines))
     (tmp_path / "gt").mkdir()
     for key, text in latex.items():
-        (tmp_path / f"gt/{key}.lg").write_text(write(from_latex(text), key))
+        (tmp_path / f"gt/{key}.lg").write_text(lg_text(from_latex(text), key))
     texts, truth, _ = matched(tmp_path / "found.jsonl", str(tmp_path / "gt"))
     rows = under_all_rules(texts, truth)
     found = {(row["edition"], row["reading"]): (row["n"], row["exact"]) for row in rows}

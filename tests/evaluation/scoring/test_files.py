@@ -54,7 +54,7 @@ def tex_folder(folder: Path, expressions: dict[str, str]) -> Path:
 def lg_folder(folder: Path, expressions: dict[str, str]) -> Path:
     folder.mkdir(parents=True)
     for key, text in expressions.items():
-        (folder / f"{key}.lg").write_text(symlg.write(symlg.from_latex(text), key), encoding="utf-8")
+        (folder / f"{key}.lg").write_text(symlg.lg_text(symlg.from_latex(text), key), encoding="utf-8")
     return folder
 
 
@@ -76,7 +76,7 @@ def archive(tmp_path: Path) -> Path:
         for split in ("2014", "train"):
             file.writestr(f"data/{split}/caption.txt", "".join(f"{k}\t{t}\n" for k, t in TRUTH.items()))
             for key, text in TRUTH.items():
-                file.writestr(f"data/{split}/symLg/{key}.lg", symlg.write(symlg.from_latex(text), key))
+                file.writestr(f"data/{split}/symLg/{key}.lg", symlg.lg_text(symlg.from_latex(text), key))
     return path
 
 
@@ -284,7 +284,7 @@ def test_broken_matrices_convert(body: str):
 def test_labels_of_mathml_fit_in_a_line(body: str, labels: set[str]):
     graph = from_mathml(MATH.format(body))
     assert graph.nodes == {"O": labels}
-    again = label_graph.read(symlg.write(graph, "id"))
+    again = label_graph.read(symlg.lg_text(graph, "id"))
     assert (again.nodes, again.edges) == (graph.nodes, graph.edges)
 
 
@@ -705,7 +705,7 @@ def test_windows_files_are_read(tmp_path: Path):
     (tmp_path / "tex/e0.txt").write_bytes(mark + b"%e0\r\n$a + b$\r\n")
     (tmp_path / "p.jsonl").write_bytes(mark + b'{"id": "e0", "tokens": ["a", "+", "b"]}\r\n')
     (tmp_path / "FOLDER/2014/caption.txt").write_bytes(mark + b"e0\ta + b\r\n")
-    text = symlg.write(symlg.from_latex("a + b"), "e0").replace("\n", "\r\n")
+    text = symlg.lg_text(symlg.from_latex("a + b"), "e0").replace("\n", "\r\n")
     (tmp_path / "FOLDER/2014/symLg/e0.lg").write_bytes(mark + text.encode())
     for name in ("tex", "p.jsonl"):
         score = score_files(tmp_path / name, f"{tmp_path}/FOLDER:2014")
@@ -843,7 +843,7 @@ def place(tmp_path: Path, archive: Path) -> Path:
     tex_folder(tmp_path / "roots", {"r": r"\sqrt { a b }"})
     (tmp_path / "newer").mkdir()
     newer = symlg.from_latex(r"\sqrt { a b }", symlg.rules(edition="current"))
-    (tmp_path / "newer/r.lg").write_text(symlg.write(newer, "r"))
+    (tmp_path / "newer/r.lg").write_text(symlg.lg_text(newer, "r"))
     return tmp_path
 
 

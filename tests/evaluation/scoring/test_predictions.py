@@ -140,7 +140,7 @@ def test_split_text_is_split(text: str):
 def truth(tmp_path: Path) -> str:
     (tmp_path / "gt").mkdir()
     for key, text in (LATEX | {"e2": "x"}).items():
-        (tmp_path / f"gt/{key}.lg").write_text(symlg.write(symlg.from_latex(text), key))
+        (tmp_path / f"gt/{key}.lg").write_text(symlg.lg_text(symlg.from_latex(text), key))
     return str(tmp_path / "gt")
 
 

@@ -187,7 +187,7 @@ def test_graphs_are_read_back_from_an_evaluation(tmp_path: Path):
     (tmp_path / "gt").mkdir()
     for key, found, true in (("e0", "a b", "a c"), ("e1", "{", "a")):
         (tmp_path / f"tex/{key}.txt").write_text(f"%{key}\n${found}$")
-        (tmp_path / f"gt/{key}.lg").write_text(symlg.write(symlg.from_latex(true), key))
+        (tmp_path / f"gt/{key}.lg").write_text(symlg.lg_text(symlg.from_latex(true), key))
     result = evaluate(tmp_path / "tex", str(tmp_path / "gt"), NO_FIELDS, tmp_path / "work")
     pairs = analysis.compared_pairs(result.expressions, tmp_path / "work")
     assert [item.expression.errors for item in pairs] == [item.comparison.metrics["D_B"] for item in pairs] == [1, 1]

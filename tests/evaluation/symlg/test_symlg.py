@@ -81,7 +81,7 @@ def test_braces_around_an_expression_change_nothing(text: str):
 @given(EXPRESSIONS)
 def test_writing_and_reading_gives_the_same_graph(text: str):
     graph = symlg.from_latex(text)
-    written = symlg.write(graph, "id")
+    written = symlg.lg_text(graph, "id")
     again = read(written)
     assert (again.nodes, again.edges) == (graph.nodes, graph.edges)
     assert symlg.with_paths(written) == written
@@ -367,12 +367,12 @@ def test_symbols_of_one_path_are_one_node_without_a_relation_to_itself():
 
 
 def test_the_official_text_format():
-    assert symlg.write(symlg.from_latex([r"\sin", "x", "^", "2"]), "id") == (
+    assert symlg.lg_text(symlg.from_latex([r"\sin", "x", "^", "2"]), "id") == (
         "# IUD, id\n# Objects(3):\nO, \\sin_1, \\sin, 1.0, O\nO, x_2, x, 1.0, OR\nO, 2_3, 2, 1.0, ORSup\n\n"
         "# Relations from SRT:\nR, \\sin_1, x_2, Right, 1.0\nR, x_2, 2_3, Sup, 1.0\n"
     )
-    assert "\nO, _1, \\sqrt, 1.0, O\n" in symlg.write(symlg.from_latex(r"\sqrt x"), "id")
-    relations = symlg.write(symlg.from_latex(r"\frac b a c"), "id").splitlines()[-3:]  # sorted by the ids
+    assert "\nO, _1, \\sqrt, 1.0, O\n" in symlg.lg_text(symlg.from_latex(r"\sqrt x"), "id")
+    relations = symlg.lg_text(symlg.from_latex(r"\frac b a c"), "id").splitlines()[-3:]  # sorted by the ids
     assert relations == ["R, _1, a_3, Below, 1.0", "R, _1, b_2, Above, 1.0", "R, _1, c_4, Right, 1.0"]
 
 
