@@ -19,7 +19,6 @@ class Console(rich.Console):
     """Rich's, which writes out the control characters that names of files and settings may hold."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print, line by line."""
         lines = ("\n".join(map(printable, o.split("\n"))) if isinstance(o, str) else o for o in objects)
         super().print(*lines, **options)
 

@@ -262,7 +262,6 @@ def _raise_first(errors: Sequence[Exception]) -> None:
 
 
 def _show_perplexities(runs: Sequence[LanguageRun]) -> None:
-    """Print what this job made, and where it is."""
     rows = []
     for run in runs:
         tracking.track(run.path)

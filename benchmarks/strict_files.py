@@ -46,15 +46,6 @@ def read_table(path: Path) -> list[dict[str, str]]:
         raise UserError(f"{path}: damaged ({one_line(error)}); restore it, or make it again") from None
 
 
-def read_columns(path: Path, *names: str) -> list[tuple[str, ...]]:
-    """The cells of some columns of a .csv file, row by row; the same errors."""
-    columns, *rows = _table(_text(path))
-    if lacking := [name for name in names if name not in columns]:
-        raise ValueError(f"there is no column {lacking[0]!r}")
-    chosen = [columns.index(name) for name in names]
-    return [tuple(row[place] for place in chosen) for row in rows]
-
-
 def _text(path: Path) -> str:
     refuse_pipe(path)
     if (size := path.stat().st_size) > LIMITS[path.suffix]:

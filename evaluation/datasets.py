@@ -77,11 +77,9 @@ class Dataset(Strict):
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The names of its test sets."""
         return tuple(split for split in self.splits if split != TRAIN)
 
     def n(self, *splits: str) -> int:
-        """The number of expressions of these splits together."""
         return sum(self.splits[split].n for split in splits)
 
     def whose_limits(self, are: str) -> str:

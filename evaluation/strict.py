@@ -196,7 +196,6 @@ class _Entries:
             raise InputError(f"{self.where}: {self.fault}")
 
     def value(self, place: object) -> Any:
-        """The next value."""
         while self.peek():
             with suppress(json.JSONDecodeError):  # it may be cut at the end of the window
                 value, end = _decoded(self.text, self.at, place, self.fault)

@@ -97,25 +97,10 @@ def test_failing_imports_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_conflicting_libraries_and_lack_of_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda name: "4.10" if name == "opencv-python" else None)
     assert_fixable(only(doctor.opencv()), "warn", "opencv-python overwrites")
-    maps = tmp_path / "maps"
-    monkeypatch.setattr(doctor, "MAPS", maps)
-    maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /b/sklearn/libgomp-a34b.so.1.0\n")
-    assert only(doctor.openmp()).status == "ok"
-    maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /c/lib/libiomp5.so\n")
-    assert_fixable(only(doctor.openmp()), "warn", "gomp, iomp5")
     usage = SimpleNamespace(total=64 << 20, free=100 << 20)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
     assert_fixable(only(doctor.shared_memory()), "warn", "0.06 GiB")
     assert_fixable(only(doctor.disk(tmp_path / "not/made/yet")), "broken", "0.10 GiB free")
-
-
-def test_text_is_utf8() -> None:
-    """In a real process whose locale is plain ASCII."""
-    code = "from hmerbench.benchmarks.doctor import text_encoding; print(*(check.status for check in text_encoding()))"
-    for settings, status in (({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "broken"), ({"PYTHONUTF8": "1"}, "ok")):
-        environment = os.environ | {"LC_ALL": "C"} | settings
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-        assert done.stdout.split() == [status], done.stderr
 
 
 def test_unwritable_results_and_bad_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,9 @@ class Place:
         self.path, self.workspace, self.opened = data, workspace, opened
 
     def data(self) -> Path:
-        """The path of the data."""
         return self.path
 
     def archive(self) -> Archive:
-        """The archive to work on."""
         self.opened = self.opened or open_archive(self.data())
         return self.opened
 

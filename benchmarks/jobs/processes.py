@@ -174,7 +174,6 @@ class MultiProcessService:
             self.stop()
 
     def stop(self) -> None:
-        """End the service."""
         if self.folder and self.control:
             with suppress(OSError, subprocess.SubprocessError):
                 subprocess.run([self.control], input=b"quit\n", capture_output=True, timeout=SECONDS)

@@ -79,7 +79,6 @@ class Item:
 
     @property
     def fails(self) -> bool:
-        """Whether the item fails the gate."""
         return self.verdict in ("changed", "gone")
 
 
@@ -178,7 +177,6 @@ def open_archives(crohme: Path | None, path: Path) -> dict[str, Archive]:
 
 
 def measure(archives: Mapping[str, Archive], path: Path, parts: Iterable[str]) -> Measured:
-    """Run `parts` of the fixed job."""
     scores = numerics = {}
     if "scores" in parts:
         scores = fixed_job.scores(archives["embedded"], archives.get("crohme"), path.parent / "reproduced")

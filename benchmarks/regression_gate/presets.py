@@ -133,7 +133,6 @@ def first_steps(
 
 
 def special_steps(archive: Archive, *names: str) -> Values:
-    """First steps of these `names` in SPECIAL."""
     values: Values = {}
     for name in names:
         values |= first_steps(archive, **{"preset": "medium", "name": name, **SPECIAL[name]})

@@ -88,7 +88,6 @@ def joint_reading_values(archive: Archive) -> Values:
 
 
 def _known_run(path: Path, config: Config) -> str:
-    """The folder of a run of a known network."""
     run, network = RunFolder(path, config), known_network(config).float()
     run.write("config.yaml", config.to_yaml())
     run.write("best.safetensors", pack_weights(network))

@@ -40,7 +40,6 @@ BORROWED = "no: weights of another preset"
 
 
 def claims(results: Path) -> str:
-    """The document."""
     expressions = pooled()
     scored = any(run.scores for run in RunFolder.under(results / "reproduced"))
     (groups,) = grouped([results / "reproduced"], results, POOLED) if scored else ([],)

@@ -105,7 +105,6 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
 
 
 def _summaries(rows: Rows) -> list[RowSummary]:
-    """The rows with their means and intervals."""
     summaries = []
     for recipe, runs in rows.items():
         found = sampling.rate(np.array([run.right_N for run in runs]), images_of(runs[0].ids))
@@ -167,7 +166,6 @@ def _verdict(comparison: Comparison) -> tuple[str, str]:
 
 
 def _describe_step(step: Step) -> str:
-    """A step with its corrected p-value."""
     over = "" if step.tested else f" over {step.over}"
     return f"{step.name} {step.difference:+.2f} points (p{printed_p(step.p, '=')}{over})"
 
@@ -181,7 +179,6 @@ NOTES = {  # what an interval is over -> why it is over no more
 
 
 def as_text(comparison: Comparison) -> str:
-    """Format a comparison for the terminal."""
     heading = f"{comparison.conditions}: ExpRate in percent, mean ± standard deviation over seeds, 95 % interval"
     lines = [textwrap.fill(heading, WIDTH), ""]
     names = max(14, *(len(row.model) for row in comparison.rows))
@@ -218,5 +215,4 @@ def what_a_difference_means(runs: Sequence[RunFolder], root: Path) -> str:
 
 
 def as_json_text(comparisons: Sequence[Comparison]) -> str:
-    """Format comparisons as JSON, with every field."""
     return json.dumps([asdict(comparison) for comparison in comparisons], indent=1, ensure_ascii=False)

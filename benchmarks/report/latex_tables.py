@@ -57,7 +57,6 @@ def latex_table(cells: pd.DataFrame, title: str, label: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape text for LaTeX."""
     signs = {sign: "\\" + sign for sign in "&%$#_{}"} | {sign: f"{{{sign}}}" for sign in "[]"} | {"–": "--"}
     signs |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "<": "$<$", ">": "$>$"}
     return text.translate(str.maketrans(signs))

@@ -93,7 +93,6 @@ def _spells(prediction: str, tokens: list[str]) -> bool:
 
 
 def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
-    """Write nested.csv and nested.md."""
     columns = list(table[0])
     empty = dict.fromkeys(columns, "–")
     reported = [

@@ -10,7 +10,6 @@ from hmerbench.evaluation.datasets import crohme
 
 @cache
 def reference() -> dict[str, Any]:
-    """The content of reference.yaml."""
     return parse_yaml(resources.files("hmerbench.benchmarks.report").joinpath("reference.yaml").read_text("utf-8"))
 
 

@@ -174,7 +174,6 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Both rows under the paper's names."""
         return f"{model_name(self.lower)} → {model_name(self.upper)}"
 
     def told(self, over: str = "") -> str:
@@ -229,7 +228,6 @@ def correct(steps: Sequence[Step]) -> None:
 
 
 def images_of(keys: Sequence[str]) -> sampling.Images:
-    """The images behind keys "set/id"."""
     sets, ids = zip(*(key.split("/", 1) for key in keys), strict=True)
     return sampling.Images(ids, sets)
 

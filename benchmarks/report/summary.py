@@ -196,7 +196,6 @@ def _by_preset(columns: Mapping[str, Mapping[str, str]], index: str) -> str:
 
 
 def _rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """ExpRate as text by model."""
     return {row["model"]: _rate(row) for row in rows}
 
 

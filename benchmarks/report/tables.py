@@ -78,7 +78,6 @@ def meanings() -> str:
 
 
 def show(tables: Tables, *, crohme: bool = True) -> None:
-    """Print the tables in short form."""
     for name, table in tables.items():
         printing.show(heading(name, crohme=crohme), short(table).to_dict("records") or [dict.fromkeys(SHORT)])
 
@@ -122,7 +121,6 @@ TABLES = {  # by the name of its files
 
 
 def heading(name: str, *, crohme: bool = True) -> str:
-    """The title of a table."""
     return f"Table {name[-1]}{f': {TABLES[name].title}' if crohme else ' on other data: NOT CROHME numbers'}"
 
 
@@ -239,7 +237,6 @@ def _frame(rows: list[Record], name: str) -> pd.DataFrame:
 
 
 def interval(low: float, high: float) -> str:
-    """Format an interval; a dash if it is unknown."""
     return "–" if pd.isna(low) else f"{low:.1f}–{high:.1f}"
 
 

@@ -19,7 +19,7 @@ from hmerbench.benchmarks.files import locked, sha256
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names
 from hmerbench.benchmarks.runs.run import Open, Run, state_of, store_key
-from hmerbench.benchmarks.strict_files import read_columns
+from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.benchmarks.validation import validate
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import Score
@@ -103,17 +103,18 @@ class RunFolder(Run[Config]):
         return {row.id: row for row in self._read(f"scores/{split}.csv", conlist(Expression, min_length=1))}
 
     def error_counts(self, split: str) -> dict[str, int]:
-        """Errors (D_B) by id in scores/<split>.csv; of a thousand runs, whole `expressions` take minutes."""
+        """Errors (D_B) by id in scores/<split>.csv; of a thousand runs, validated `expressions` take minutes."""
         path = self.path / f"scores/{split}.csv"
         try:
-            counts = {id_: int(errors) for id_, errors in read_columns(path, "id", "errors")}
+            counts = {row["id"]: int(row["errors"]) for row in read_plain(path)}
             if not counts or min(counts.values()) < 0:
                 raise ValueError("no counts of errors")
             return counts
         except FileNotFoundError:
             raise UserError(f"{path}: missing; score this run again") from None
-        except ValueError as error:
-            raise UserError(f"{path}: damaged ({one_line(error)}); score this run again") from None
+        except (KeyError, TypeError, ValueError) as error:
+            fault = f"no column {error}" if isinstance(error, KeyError) else one_line(error)
+            raise UserError(f"{path}: damaged ({fault}); score this run again") from None
 
     @property
     def state(self) -> State | None:
@@ -224,7 +225,6 @@ class RunFolder(Run[Config]):
         return self._read("sources.json", dict[str, str]) if (self.path / "sources.json").exists() else {}
 
     def file_digest(self, name: str) -> str:
-        """SHA-256 of a file, in hex."""
         return _file_digest(self.path / name, state_of(self.path / name))
 
     def record_source(self, name: str, digest: str) -> None:
@@ -289,7 +289,6 @@ class RunFolder(Run[Config]):
 
     @property
     def run_key(self) -> str:
-        """Key of the run itself."""
         return f"{self.row_key}/seed{self.seed}-{self.digest}"
 
     # ------------------------------------------------------------------------------------------------------------ time

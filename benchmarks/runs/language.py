@@ -44,7 +44,6 @@ class LanguageRun(Run[LanguageSettings]):
 
     @staticmethod
     def epoch_text(epoch: Mapping[str, Any]) -> str:
-        """What is printed of an epoch that is done."""
         found = f"perplexity {epoch['train_perplexity']:.2f}, validation {epoch['valid_perplexity']:.2f}"
         return f"{found}, {epoch['words_per_s']:.0f} words/s"
 
@@ -61,12 +60,10 @@ class LanguageRun(Run[LanguageSettings]):
 
     @property
     def finished(self) -> bool:
-        """Whether training and test are over."""
         return bool(self.scores)
 
     @property
     def trained(self) -> bool:
-        """Whether they are, and the weights are here."""
         return self.finished and (self.path / "weights.safetensors").exists()
 
     def scored(self, split: str) -> bool:
@@ -75,7 +72,6 @@ class LanguageRun(Run[LanguageSettings]):
 
     @property
     def status(self) -> tuple[str, str]:
-        """How far it is, and details."""
         if self.finished:
             return "tested", f"perplexity {self.scores['test_perplexity']:.2f}"
         if not (done := len(self.history)):
@@ -91,7 +87,6 @@ class LanguageRun(Run[LanguageSettings]):
 
     @property
     def command(self) -> str:
-        """The command that trains and tests it."""
         return f"hmerbench reproduce-lm --recipes {self.recipe} --seeds {self.seed}"
 
     @property

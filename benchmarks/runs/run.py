@@ -164,12 +164,10 @@ class Run(Generic[Settings]):
 
     @staticmethod
     def device(place: Mapping[str, Any]) -> str:
-        """What an environment.json says of the device."""
         return place.get("device", "unknown")
 
     @property
     def hardware(self) -> str:
-        """The devices that trained the run, in order."""
         return ", then ".join(dict.fromkeys(map(self.device, self.environments)))
 
     @property

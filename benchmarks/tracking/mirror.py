@@ -87,7 +87,6 @@ class Mirror:
 
     @cached_property
     def tree(self) -> Tree:
-        """Tables, rows and runs of the experiment."""
         return Tree(self.client, self.experiment)
 
     def put(

@@ -98,7 +98,6 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def has_content(path: Path) -> bool:
-    """Whether the file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0
 
 

@@ -199,7 +199,6 @@ def _together(rows: Sequence[Row]) -> Row:
 
 
 def _interval(board: Board, system: System, year: str) -> Row:
-    """The interval of a rate over writers."""
     found = rate(np.array([board.errors[system.key][year]]) == 0, board.images[year])
     return {"low": round(found.low, 2), "high": round(found.high, 2)}
 

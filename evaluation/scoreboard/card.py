@@ -99,7 +99,6 @@ class System(NamedTuple):
             yield year, path
 
     def complete(self, systems: Path | None) -> bool:
-        """Whether all of its predictions are at hand."""
         return self.found(systems).keys() == self.card.files.keys()
 
 

@@ -108,7 +108,6 @@ class Bucket:
 
 
 def bucket(tokens: int) -> str:
-    """The bucket of a caption with this many tokens."""
     return BUCKETS[min(max(tokens - 1, 0) // 10, 5)]
 
 
@@ -143,7 +142,6 @@ def proportion_interval(count: float, n: float) -> tuple[float, float]:
 
 
 def rounded_interval(count: int, n: int) -> tuple[float, float]:
-    """The interval in percent, rounded to two places."""
     low, high = proportion_interval(count, n)
     return round(100 * low, 2), round(100 * high, 2)
 

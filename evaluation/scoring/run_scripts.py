@@ -33,7 +33,6 @@ def scripts() -> str:
 
 
 def own_scripts() -> bool:
-    """Whether our own scripts are in use."""
     return scripts() == str(OWN_SCRIPTS)
 
 

@@ -247,7 +247,6 @@ def _around(wrong: dict[str, str], captions: dict[str, list[str]]) -> list[str]:
 
 
 def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = None) -> Score:
-    """The score of these expressions."""
     counts = counts_of(rows)
     lengths = {row.id: row.length for row in rows if row.length is not None}
     rates = {metric.rate: percent(counts[metric.count], len(rows)) for metric in METRICS if metric.count in counts}

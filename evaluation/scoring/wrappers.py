@@ -184,7 +184,6 @@ def _among_sentences(text: str) -> tuple[str, str] | None:
 
 
 def _balanced(text: str) -> bool:
-    """Whether every brace has its partner."""
     steps = ({"{": 1, "}": -1}.get(brace, 0) for brace in re.findall(r"\\.|([{}])", text))
     depths = [*accumulate(steps, initial=0)]
     return min(depths) == depths[-1] == 0

@@ -141,21 +141,17 @@ class Expressions(Cursor):
         return found
 
     def command(self, token: str) -> Parser:
-        """A command with its arguments."""
         raise NotImplementedError
 
     def operator_name(self) -> Parser:
-        r"""What follows \operatorname."""
         raise NotImplementedError
 
     def group(self, closer: str) -> Parser:
-        """The rest of a group whose opener has been read."""
         parts = yield from self.exprs((closer,))
         self.need(closer)
         return row(parts)
 
     def exprs(self, closers: tuple[str, ...]) -> Generator[Any, Any, list[Element]]:
-        """The exprs up to one of the closers."""
         parts: list[Element] = []
         tokens = self.tokens
         while (token := tokens[self.at]) not in closers:
@@ -179,7 +175,6 @@ class Expressions(Cursor):
         return Element("choice", self.tokens[self.at - 1])
 
     def expr(self) -> Parser:
-        """An atom with its scripts."""
         start = self.at
         if start in self.memo:
             self.at, element = self.memo[start]
@@ -192,7 +187,6 @@ class Expressions(Cursor):
         return element
 
     def scripts(self, base: Element) -> Parser:
-        """The scripts of a base, and the base."""
         limits = self.take(r"\limits")
         if not limits and not self.take(r"\nolimits"):
             limits = base.tag in ("munder", "mover") and base.children[-1].text in tex.BRACES

@@ -86,7 +86,6 @@ def looks_of(recipes: Iterable[str]) -> dict[str, Look]:
 
 
 def handle(label: str, color: str, marker: str, line: Any = "none", *, filled: bool = True) -> Line2D:
-    """Make a legend entry."""
     fill = color if filled else "white"
     return Line2D([], [], color=color, marker=marker, markerfacecolor=fill, linestyle=line, label=label)
 
@@ -314,7 +313,6 @@ def _relations(axis: Axes, run: RunFolder, n: int) -> None:
 
 
 def _looks_of_sets(run: RunFolder) -> dict[str, tuple[str, str]]:
-    """Color and marker of each set."""
     places = {split: place for place, split in enumerate(dict.fromkeys((*crohme().tests, *run.errors)))}
     return {split: SET_LOOKS[places[split] % len(SET_LOOKS)] for split in run.errors}
 

@@ -65,7 +65,6 @@ class TestSet:
 
     @property
     def label(self) -> str:
-        """The displayed name."""
         return self.name if self.data == "crohme" else f"{self.data} {self.name}"
 
 
@@ -89,7 +88,6 @@ def key(run: RunFolder) -> str:
 
 
 def title(run: RunFolder) -> str:
-    """The displayed name of a run."""
     local = "" if source(run) == "reproduced" else f", local {run.path.name[-8:]}"
     return f"{run.recipe} · {run.preset} · seed {run.seed}{local}"
 

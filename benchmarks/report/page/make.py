@@ -215,7 +215,6 @@ def _rate(run: RunFolder, split: str) -> str:
 
 
 def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
-    """Split a results table by dataset."""
     parts, number = tables.short(frame).groupby("dataset", sort=False), title.partition(":")[0]
     return [
         {
@@ -228,7 +227,6 @@ def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
 
 
 def _scores(run: RunFolder) -> list[Json]:
-    """One row per scored set of a run."""
     rows = []
     for split, score in run.scores.items():
         cells = [title(run), split, f"{100 * score.exact / score.n:.2f}", interval_text(score.exact, score.n)]
