@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hmerbench.benchmarks.strict_files import merge, nested, to_yaml
-from hmerbench.benchmarks.validation import validate
+from hmerbench.benchmarks.strict_files import merge, nested, to_yaml, validate
 from hmerbench.evaluation.datasets import crohme, sizes_of
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import MAX_STEPS, AnySettings, of_its_network

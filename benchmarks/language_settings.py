@@ -6,7 +6,7 @@ from pydantic import Field
 
 from hmerbench.benchmarks.config import SEED_LIMIT, RunSettings, Strict
 from hmerbench.benchmarks.resolve import read_named, refuse_filled_in
-from hmerbench.benchmarks.validation import validate
+from hmerbench.benchmarks.strict_files import validate
 from hmerbench.models.settings import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning

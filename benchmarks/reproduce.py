@@ -33,10 +33,9 @@ from hmerbench.benchmarks.report.compare import what_a_difference_means
 from hmerbench.benchmarks.report.presets import advice, show_plan
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.listing import AnyRun
+from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.runs.workspace import announce, remember, report_command, workspace
-from hmerbench.benchmarks.tracking import live
 from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tracking.tracking_store import store
 from hmerbench.benchmarks.training import trainer
@@ -186,7 +185,7 @@ def _here(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str])
     run = kind(place.pull(f"runs/{settings.run_name}"), settings)
     if not run.trained:
         console.rule(f"{run.title}: training", align="left")
-    with nullcontext() if run.trained else live.live(run.path):
+    with nullcontext() if run.trained else tracking.live(run.path):
         _on_node(place, kind, settings, splits)
 
 

@@ -13,8 +13,7 @@ from hmerbench.benchmarks.config import FILLED_IN, NEED_INK, SCHEMA, Config, Sea
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
 from hmerbench.benchmarks.printing import err_console
-from hmerbench.benchmarks.strict_files import flat, merge, read_yaml
-from hmerbench.benchmarks.validation import network_of, schema, validate
+from hmerbench.benchmarks.strict_files import flat, merge, network_of, read_yaml, schema, validate
 from hmerbench.evaluation.datasets import datasets
 from hmerbench.models.settings import NETWORKS, UNNAMED, of_its_network, without_former
 

@@ -13,7 +13,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.regression_gate import baseline
 from hmerbench.benchmarks.runs import listing
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.strict_files import read_plain, read_table
 from hmerbench.evaluation.scoring.inputs import MAX_FILES
 from hmerbench.evaluation.scoring.score import Expression

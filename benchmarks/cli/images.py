@@ -109,8 +109,7 @@ def export(
     results: Results = RESULTS,
 ) -> None:
     """Write a network as ONNX, with a reader that needs numpy and onnxruntime alone."""
-    from hmerbench.benchmarks.export.hub import write_hub
-    from hmerbench.benchmarks.export.onnx_files import write_onnx
+    from hmerbench.benchmarks.export.onnx_files import write_hub, write_onnx
     from hmerbench.benchmarks.recognition.default_weights import default_weights
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
     from hmerbench.benchmarks.runs.folder import RunFolder
@@ -183,15 +182,13 @@ def draw(
 ) -> None:
     """Write a page to draw on, one file that reads formulas in the browser; by default with a small network."""
     from hmerbench.benchmarks.data.archive import open_archive
-    from hmerbench.benchmarks.export.draw.make import write_page
+    from hmerbench.benchmarks.export.draw import make
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
 
     if replay:
         open_archive(replay)  # refused before a page is made
     recognizer, path = Recognizer.load(run, fast=not large), output or results / "local/draw/index.html"
-    write_page(recognizer, path, results / "local/onnxruntime-web")
+    make.write_page(recognizer, path, results / "local/onnxruntime-web")
     print(f"{path}: reads with {recognizer.name}, {path.stat().st_size / 1e6:.1f} MB; open it in a browser")
     if replay:
-        from hmerbench.benchmarks.export.draw import replay as replaying
-
-        print(replaying.replay(recognizer, path, replay, drawings, results / "replayed.md"))
+        print(make.replay(recognizer, path, replay, drawings, results / "replayed.md"))

@@ -91,8 +91,7 @@ def train(
     from hmerbench.benchmarks.resolve import resolve
     from hmerbench.benchmarks.runs.folder import RunFolder
     from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, workspace
-    from hmerbench.benchmarks.tracking.live import live
-    from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.tracking.track import live, track
     from hmerbench.benchmarks.training.fine_tuning import fine_tuned, tell_gain
     from hmerbench.benchmarks.training.trainer import train
 
@@ -258,7 +257,7 @@ def list_(
     from hmerbench.benchmarks.printing import show
     from hmerbench.benchmarks.report.presets import ladder
     from hmerbench.benchmarks.runs import listing
-    from hmerbench.benchmarks.runs.language import LanguageRun
+    from hmerbench.benchmarks.runs.run import LanguageRun
 
     if keys:
         from hmerbench.benchmarks.resolve import key_lines, settable

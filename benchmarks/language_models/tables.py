@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from hmerbench.benchmarks.report.documents import markdown, write_texts
-from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.run import LanguageRun
 
 # Kim et al. (AAAI-16), tables 3 and 7: model and test perplexity on the Penn Treebank. Nothing here was run here.
 REPORTED = {

@@ -21,7 +21,7 @@ from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.language_models.corpus import Corpus, columns
 from hmerbench.benchmarks.language_settings import tied
 from hmerbench.benchmarks.printing import err_console
-from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic, seed_of
 from hmerbench.models.language import LanguageModel, State, pack_language_model

@@ -29,9 +29,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.paths import CHECKOUT
 from hmerbench.benchmarks.regression_gate import Values, fixed_job
-from hmerbench.benchmarks.regression_gate.searches import cost_text
-from hmerbench.benchmarks.strict_files import flat, read_plain
-from hmerbench.benchmarks.validation import first_fault
+from hmerbench.benchmarks.regression_gate.networks import cost_text
+from hmerbench.benchmarks.strict_files import first_fault, flat, read_plain
 from hmerbench.evaluation.scoring.stats import prediction_interval
 from hmerbench.models.files import one_line
 

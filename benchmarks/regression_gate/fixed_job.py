@@ -25,12 +25,14 @@ from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.regression_gate import Values, digest, presets
 from hmerbench.benchmarks.regression_gate.batches import batch_values, handwriting, ink_values, limit_values
-from hmerbench.benchmarks.regression_gate.networks import language_values, network_values, type_values
-from hmerbench.benchmarks.regression_gate.searches import (
+from hmerbench.benchmarks.regression_gate.networks import (
     blind_values,
     joint_reading_values,
+    language_values,
+    network_values,
     reading_values,
     search_values,
+    type_values,
 )
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder

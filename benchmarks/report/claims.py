@@ -31,7 +31,7 @@ from hmerbench.benchmarks.report.scored_runs import (
 )
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
-from hmerbench.evaluation.scoring import sampling
+from hmerbench.evaluation.scoring.stats import spread_between_runs
 
 VERDICTS = ("supported", "not supported", "contradicted", "open")
 CASES = {"coverage": "a", "order": "b", "lengths": "c", "bttr": "d"}
@@ -199,7 +199,7 @@ def _language(table: Path) -> list[dict[str, str]]:
 def _visible_with(preset: str, rows: Rows) -> list[dict[str, str]]:
     """What three seeds a row can see at a preset, by how much its runs differ; nothing where that is not known."""
     rates = {recipe: {run.seed: run.exprate for run in runs} for recipe, runs in rows.items()}
-    spread, alike = sampling.spread_between_runs(rates), [[*of.values()] for of in rates.values() if len(of) > 1]
+    spread, alike = spread_between_runs(rates), [[*of.values()] for of in rates.values() if len(of) > 1]
     if spread is None or not alike:
         return []
     df = sum(len(row) - 1 for row in alike)

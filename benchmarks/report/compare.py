@@ -32,8 +32,7 @@ from hmerbench.benchmarks.report.scored_runs import (
     rows_of,
 )
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.evaluation.scoring import sampling
-from hmerbench.evaluation.scoring.sampling import LEAST
+from hmerbench.evaluation.scoring.stats import LEAST, rate
 
 CLAIM = "bttr-baseline", "comer-fusion"  # no coverage, and both kinds of it
 
@@ -107,7 +106,7 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
 def _summaries(rows: Rows) -> list[RowSummary]:
     summaries = []
     for recipe, runs in rows.items():
-        found = sampling.rate(np.array([run.right_N for run in runs]), images_of(runs[0].ids))
+        found = rate(np.array([run.right_N for run in runs]), images_of(runs[0].ids))
         sd = stdev(run.exprate for run in runs) if len(runs) > 1 else None
         interval, seeds = (found.low, found.high, found.over), " ".join(str(run.seed) for run in runs)
         summaries.append(RowSummary(recipe, model_name(recipe), len(runs), found.value, sd, *interval, seeds))

@@ -19,7 +19,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.metrics import nesting
-from hmerbench.evaluation.scoring.sampling import Images, rate
+from hmerbench.evaluation.scoring.stats import Images, rate
 from hmerbench.evaluation.symlg import Unconverted, formula_in
 
 TAKEN = ("N1", "N2")  # sets of MNE that are CROHME's images

@@ -2,7 +2,7 @@
 differences between two rows, with intervals and tests over seeds and writers.
 
 A difference is sampled twice: other writers would have written other images, and other seeds would have trained other
-networks. Its interval and its test are over both (`evaluation.scoring.sampling`): rows trained with the same seed are
+networks. Its interval and its test are over both (`evaluation.scoring.stats`): rows trained with the same seed are
 blocks, and how much a run differs from its row and its block is estimated from all rows of a comparison. One seed in
 common is an interval over writers alone, which leaves out how much trainings differ, and no verdict.
 """
@@ -20,11 +20,9 @@ from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.paper import ORDER, REPORTED, model_name
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError
-from hmerbench.evaluation.scoring import sampling
 from hmerbench.evaluation.scoring.metrics import Expression
-from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
 from hmerbench.evaluation.scoring.score import fields_of
-from hmerbench.evaluation.scoring.stats import holm
+from hmerbench.evaluation.scoring.stats import Estimate, Images, difference, holm, rate, spread_between_runs
 
 POOLED = "all"  # the union of all test sets a run was scored on
 
@@ -202,14 +200,14 @@ def measure(rows: Rows, pairs: Sequence[tuple[str, str]], *parts: Sequence[str])
         recipe: {run.seed: float(value) for run, value in zip(runs, values[recipe].mean(1), strict=True)}
         for recipe, runs in rows.items()
     }
-    spread, steps = sampling.spread_between_runs(rates), list[Step]()
+    spread, steps = spread_between_runs(rates), list[Step]()
     for lower, upper in pairs:
         common = [seed for seed in rates[lower] if seed in rates[upper]]
         a, b = (
             values[recipe][[list(rates[recipe]).index(seed) for seed in common or rates[recipe]]]
             for recipe in (lower, upper)
         )
-        found = sampling.difference(b - a if common else (b.mean(0) - a.mean(0))[None], images, spread)
+        found = difference(b - a if common else (b.mean(0) - a.mean(0))[None], images, spread)
         step = Step(lower, upper, found.value, found.low, found.high, found.over, images.n, len(common), found.p)
         if lower in REPORTED and upper in REPORTED:
             step.reported = REPORTED[upper] - REPORTED[lower]
@@ -227,9 +225,9 @@ def correct(steps: Sequence[Step]) -> None:
                 step.verdict = "not significant" if p >= LEVEL else "significant" if step.difference > 0 else "opposite"
 
 
-def images_of(keys: Sequence[str]) -> sampling.Images:
+def images_of(keys: Sequence[str]) -> Images:
     sets, ids = zip(*(key.split("/", 1) for key in keys), strict=True)
-    return sampling.Images(ids, sets)
+    return Images(ids, sets)
 
 
 def _values(runs: Sequence[ScoredRun], parts: Sequence[Sequence[str]]) -> np.ndarray:

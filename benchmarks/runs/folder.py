@@ -19,8 +19,7 @@ from hmerbench.benchmarks.files import locked, sha256
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names
 from hmerbench.benchmarks.runs.run import Open, Run, state_of, store_key
-from hmerbench.benchmarks.strict_files import read_plain
-from hmerbench.benchmarks.validation import validate
+from hmerbench.benchmarks.strict_files import read_plain, validate
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.files import one_line

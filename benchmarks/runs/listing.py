@@ -8,7 +8,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.language_settings import RECIPES
 from hmerbench.benchmarks.resolve import SHIPPED, names
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.strict_files import read_yaml
 
 AnyRun = RunFolder | LanguageRun

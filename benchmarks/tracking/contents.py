@@ -28,14 +28,14 @@ from mlflow.entities import (
 from mlflow.exceptions import MlflowException
 
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.listing import AnyRun
+from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.strict_files import flat
-from hmerbench.benchmarks.tracking.tree import NOTE
 from hmerbench.evaluation.datasets import datasets
 from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.score import Score
 
+NOTE = "mlflow.note.content"
 EPOCHS_PER_BATCH = 50  # MLflow takes 1000 points per request; an epoch's points must be logged all or none
 GROUPS = {"val": "validation", "valid": "validation", "train": "training", "test": "test"}
 

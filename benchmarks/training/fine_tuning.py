@@ -18,8 +18,8 @@ from hmerbench.benchmarks.recognition.predict import named_samples, recognize
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.resolve import read_named, refuse_filled_in
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import validate
 from hmerbench.benchmarks.training.learner import START, first_weights
-from hmerbench.benchmarks.validation import validate
 from hmerbench.evaluation.scoring.metrics import interval_text
 from hmerbench.models.network import Network
 from hmerbench.models.vocab import SPECIAL

@@ -19,8 +19,7 @@ from hmerbench.benchmarks.config import FILLED_IN, SEED_LIMIT, Config, Strict
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import SHIPPED, names, read_named, refuse_filled_in, resolve, settable
-from hmerbench.benchmarks.strict_files import flat, merge, nested, read_yaml, to_yaml
-from hmerbench.benchmarks.validation import validate
+from hmerbench.benchmarks.strict_files import flat, merge, nested, read_yaml, to_yaml, validate
 from hmerbench.models.files import parse_json
 
 # equal in all trials, which are judged by the same expressions

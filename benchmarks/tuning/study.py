@@ -237,9 +237,9 @@ class TrialLogger(threading.Thread):
 
 def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> None:
     """Log a finished trial, and the best value so far as a metric of its study."""
+    from hmerbench.benchmarks.tracking.mirror import PARENT
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
-    from hmerbench.benchmarks.tracking.tree import PARENT
 
     if run_id := track(folder, under=f"tuning/{job.name}", name=name):
         from mlflow import MlflowClient

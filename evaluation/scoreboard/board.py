@@ -3,7 +3,7 @@ and, under the paper's rules, on all test sets together.
 
 Under the paper's rules, rates have an interval over writers, each system is compared with CoMER on the same
 expressions, and systems trained on the same kind of data are put into groups that the data cannot tell apart: the tests
-of all pairs, corrected by Holm, show no difference at 5 %. Intervals and tests are over writers (`scoring.sampling`),
+of all pairs, corrected by Holm, show no difference at 5 %. Intervals and tests are over writers (`scoring.stats`),
 as a system is one training: they leave out how much another would differ. Under other rules, rates have Wilson's.
 
 The committed rows of a system whose predictions are not at hand are kept, and so is what tests with it have shown.
@@ -25,10 +25,9 @@ from hmerbench.evaluation.scoreboard.card import YEARS, System
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, rounded_interval
 from hmerbench.evaluation.scoring.run_scripts import in_process
-from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
-from hmerbench.evaluation.scoring.sampling import difference as sampled_difference
 from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
-from hmerbench.evaluation.scoring.stats import holm
+from hmerbench.evaluation.scoring.stats import Estimate, Images, holm, rate
+from hmerbench.evaluation.scoring.stats import difference as sampled_difference
 from hmerbench.evaluation.strict import rows_of
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file

@@ -1,16 +1,190 @@
-"""Intervals (of 95 % by default) and tests for paired rates of the same images, on scipy.stats; those over writers and
-seeds are in `sampling`. Scoring needs none of them and does without scipy, which takes half a second to import."""
+"""Intervals (95 %) and tests of rates, and of their differences, over what they are sampled from: writers and seeds.
+
+A rate measured on a test set would be another with other writers, and with networks trained from other seeds. Both are
+samples: writers, each with several images (within a year, as each year's were chosen apart), and seeds, each a block
+of rows trained with it. The variance of a difference is that over writers plus that over seeds less what both hold,
+the variance of single writers' answers to single seeds (Cameron, Gelbach and Miller, JBES 29, 2011); its degrees of
+freedom are Satterthwaite's. Bootstrapping three seeds would find two thirds of their variance.
+
+Who wrote an image is known as far as the ids tell. CROHME's images come in sheets, some 5 to 30 expressions in one
+hand. An id is its writer's name and a number (`UN_101_em_7`), but for sources that are numbered through, whose writers
+filled a few expressions each, mostly in a row: every so many numbers stand for a sheet (`sheets` in
+benchmarks/datasets/). tests/evaluation/scoring/test_writers.py compares this with the writers that the InkML names.
+
+Scoring needs none of these and does without scipy, which takes half a second to import.
+"""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import stats
 
-from hmerbench.evaluation.scoring import sampling
+from hmerbench.evaluation.datasets import datasets
 from hmerbench.evaluation.scoring.metrics import proportion_interval
-from hmerbench.evaluation.scoring.sampling import Images
+
+UPPER = 0.975  # quantile at the upper end of an interval
+LEAST = 10  # fewer groups say nothing of how writers differ; the ids may not name any
+NUMBER = re.compile(r"(?:_em)?[_-]?(\d+)[a-z]?$")
+
+
+def writer(id_: str) -> str:
+    """The writer, or the sheet, of an image: its id without the number at the end; of ids without one, the whole."""
+    for beginning, sheet in _sheets().items():
+        if id_.startswith(beginning) and (number := id_.removeprefix(beginning)).isdecimal():
+            return f"{beginning}{(int(number) - 1) // sheet}"
+    return NUMBER.sub("", id_) or id_
+
+
+@cache
+def _sheets() -> dict[str, int]:
+    return {beginning: sheet for known in datasets().values() for beginning, sheet in known.sheets.items()}
+
+
+def writers(ids: Sequence[str]) -> tuple[list[str], str]:
+    """The group of every image, and what the groups are: "writers", or "images", each its own group, where the ids tell
+    fewer than LEAST writers apart."""
+    named = [writer(id_) for id_ in ids]
+    if LEAST <= len({*named}) < len(named):
+        return named, "writers"
+    return list(ids), "images"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A rate or a difference, in percent or points, its interval and what it is over; `p`, two-sided, that it is 0."""
+
+    value: float
+    low: float
+    high: float
+    over: str  # images | writers | seeds and images | seeds and writers
+    p: float = math.nan
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Variance of the mean of one run over seeds, in squared points, and its degrees of freedom."""
+
+    variance: float
+    df: int
+
+
+class Images:
+    """The images of one or more test sets: by whom each was written, and in which set it is."""
+
+    def __init__(self, ids: Sequence[str], sets: Sequence[str] | None = None):
+        """`sets` names the set of each image; without it, all are of one."""
+        sets = sets or [""] * len(ids)
+        names = list(dict.fromkeys(sets))
+        found = [writers([id_ for id_, of in zip(ids, sets, strict=True) if of == name]) for name in names]
+        self.over = "writers" if all(kind == "writers" for _, kind in found) else "images"
+        named = [writer(id_) if self.over == "writers" else id_ for id_ in ids]
+        codes: dict[tuple[str, str], int] = {}
+        self.n = len(ids)
+        self.group = np.array([codes.setdefault(key, len(codes)) for key in zip(sets, named, strict=True)])
+        self.stratum = np.array([names.index(name) for name, _ in codes])  # the set of each group
+
+    def between_groups(self, values: np.ndarray) -> np.ndarray:
+        """[seed, image] -> [seed, group]: what each group adds to the mean beyond its set's mean, times the factor that
+        makes the sum of squares an unbiased variance of the mean. A set of one group adds nothing."""
+        set_of = self.stratum[self.group]
+        means = _sums(values, set_of) / np.bincount(set_of)
+        groups = np.bincount(self.stratum)
+        factor = np.sqrt(groups / np.maximum(groups - 1, 1))[self.stratum]
+        return _sums(values - means[:, set_of], self.group) * factor / self.n
+
+    def apart(self) -> "Images":
+        """The same images, each a group of its own."""
+        return Images([f"{k:x}-" for k in range(self.n)], [str(code) for code in self.stratum[self.group]])
+
+    @property
+    def df(self) -> int:
+        """Degrees of freedom: groups less sets."""
+        return len(self.stratum) - len({*self.stratum.tolist()})
+
+
+def _sums(values: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    return np.stack([np.bincount(codes, row) for row in values])
+
+
+def spread_between_runs(rates: Mapping[str, Mapping[int, float]]) -> Spread | None:
+    """How much one run differs from what its row and its seed lead to expect: the mean square of the residuals of a
+    model of rows and seeds, from all rows (recipe -> seed -> rate). None where nothing is left to estimate it from."""
+    cells = [(row, seed) for row, seeds in rates.items() for seed in seeds]
+    rows, seeds = (list(dict.fromkeys(names)) for names in (rates, (seed for _, seed in cells)))
+    design = np.zeros((len(cells), len(rows) + len(seeds)))
+    for index, (row, seed) in enumerate(cells):
+        design[index, [rows.index(row), len(rows) + seeds.index(seed)]] = 1
+    values = np.array([rates[row][seed] for row, seed in cells])
+    fitted, _, rank, _ = np.linalg.lstsq(design, values) if cells else (0, 0, 0, 0)
+    df = len(cells) - int(rank)
+    left = values - design @ fitted if cells else values
+    left[np.abs(left) < 1e-9] = 0  # rounded away where runs are alike
+    return Spread(float((left**2).sum()) / df, df) if df > 0 else None
+
+
+def difference(gains: np.ndarray, images: Images, run: Spread | None = None) -> Estimate:
+    """The mean of `gains` [seed, image] in points, 100 where a row is right and the other wrong with that seed, -100
+    the other way round. `run` is the spread of one run of either row; without it, or with one seed, the interval is
+    over writers alone and leaves out how much trainings differ."""
+    seeds = len(gains)
+    over_seeds = Spread(2 * run.variance / seeds, run.df) if run and seeds > 1 else None
+    return _estimate(gains, images, over_seeds)
+
+
+def rate(right: np.ndarray, images: Images) -> Estimate:
+    """The mean of `right` [seed, image], true or false, in percent: Wilson's interval for as many independent images as
+    would have the variance found (Korn and Graubard, Survey Methodology 24, 1998), at most as many as were read. If all
+    are right, or none, nothing varies, and the interval is over images."""
+    seeds, values = len(right), 100.0 * right
+    own = Spread(float(values.mean(1).var(ddof=1)) / seeds, seeds - 1) if seeds > 1 else None
+    variance, df, over = _variance(values, images, own)
+    share, size = float(right.mean()), float(images.n)
+    if variance and over != "images":  # else they are independent, and Wilson's interval stands
+        wider = float(stats.t.ppf(UPPER, df) / stats.norm.ppf(UPPER))
+        size = min(seeds * size, 1e4 * share * (1 - share) / variance / wider**2)
+    low, high = proportion_interval(share * size, size)
+    return Estimate(100 * share, 100 * low, 100 * high, over if variance else "images")
+
+
+def _estimate(values: np.ndarray, images: Images, over_seeds: Spread | None) -> Estimate:
+    """The mean of values [seed, image] with Student's interval, clipped to [-100, 100]; of a single group, all of that.
+    If all groups and seeds agree, it is over images; if all images agree, too, as wide as Wilson's of n equal outcomes.
+    """
+    value = float(values.mean())
+    variance, df, over = _variance(values, images, over_seeds)
+    if df < 1:
+        return Estimate(value, -100.0, 100.0, over, 1.0)
+    if not variance and images.over == "writers":
+        return _estimate(values, images.apart(), None)
+    if not variance:
+        unseen = 100 * proportion_interval(0, images.n)[1]
+        p = min(1.0, 2 * 0.5**images.n) if value else 1.0  # as of so many tosses of a coin
+        return Estimate(value, max(value - unseen, -100.0), min(value + unseen, 100.0), "images", p)
+    error = math.sqrt(variance)
+    width = float(stats.t.ppf(UPPER, df)) * error
+    low, high = max(value - width, -100.0), min(value + width, 100.0)
+    return Estimate(value, low, high, over, float(2 * stats.t.sf(abs(value) / error, df)))
+
+
+def _variance(values: np.ndarray, images: Images, over_seeds: Spread | None) -> tuple[float, float, str]:
+    """The variance of the mean of values [seed, image], its degrees of freedom, and what it is over."""
+    shares = images.between_groups(values)
+    over_groups = Spread(float((shares.mean(0) ** 2).sum()), images.df)
+    if over_seeds is None:
+        return over_groups.variance, over_groups.df, images.over
+    seeds = len(values)
+    both = float(((shares - shares.mean(0)) ** 2).sum()) / (seeds * (seeds - 1))
+    parts = [part for part in (over_groups, over_seeds) if part.variance]
+    variance = max(sum(part.variance for part in parts) - both, *(part.variance for part in (over_groups, over_seeds)))
+    df = variance**2 / sum(part.variance**2 / part.df for part in parts) if parts else images.df
+    return variance, df, f"seeds and {images.over}"
+
+
+# --- two systems on the same images -------------------------------------------------------------------------------
 
 
 def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
@@ -68,7 +242,7 @@ def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int], ids: Sequen
     low, high = (100 * end for end in difference_interval(both, only_a, only_b, a.size))
     over, p = "images", mcnemar(only_a, only_b)
     if (images := Images(ids or [""] * a.size)).over == "writers":
-        found = sampling.difference(100.0 * (right_a.astype(int) - right_b)[None], images)
+        found = difference(100.0 * (right_a.astype(int) - right_b)[None], images)
         low, high, over, p = found.low, found.high, found.over, found.p
     return PairedComparison(
         n=a.size,

@@ -19,8 +19,8 @@ from collections.abc import Generator
 from typing import Any
 
 from hmerbench.evaluation.symlg import latex_commands as tex
+from hmerbench.evaluation.symlg.builder import SPACE, Element, fenced, row, ungrouped
 from hmerbench.evaluation.symlg.editions import Rules
-from hmerbench.evaluation.symlg.elements import SPACE, Element, fenced, row, ungrouped
 from hmerbench.evaluation.symlg.graph import MAX_SYMBOLS, Unconverted, bounded
 
 _IGNORED = r"%[^\n]*|\\nonumber(?![^\W\d_])|\\label\s*\{[^}]*\}"

@@ -5,19 +5,19 @@ import re
 from collections.abc import Generator, Sequence
 
 from hmerbench.evaluation.symlg import latex_commands as tex
-from hmerbench.evaluation.symlg.builder import graph_of
-from hmerbench.evaluation.symlg.editions import PAPER, Rules
-from hmerbench.evaluation.symlg.elements import (
+from hmerbench.evaluation.symlg.builder import (
     OMITTED,
     SPACE,
     Element,
     fenced,
+    graph_of,
     is_group,
     is_symbol,
     name_of,
     row,
     ungrouped,
 )
+from hmerbench.evaluation.symlg.editions import PAPER, Rules
 from hmerbench.evaluation.symlg.expressions import END, STOPS, Expressions, Parser, chosen, run
 from hmerbench.evaluation.symlg.formula import formula_in
 from hmerbench.evaluation.symlg.graph import SymLG, Unconverted

@@ -12,9 +12,8 @@ from xml.etree.ElementTree import ParseError
 
 from defusedxml.ElementTree import fromstring
 
-from hmerbench.evaluation.symlg.builder import OWN_LABELS, ROWS, SCRIPTS, graph_of
+from hmerbench.evaluation.symlg.builder import LEAVES, OWN_LABELS, ROWS, SCRIPTS, Element, graph_of
 from hmerbench.evaluation.symlg.editions import PAPER, Edition
-from hmerbench.evaluation.symlg.elements import LEAVES, Element
 from hmerbench.evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
 from hmerbench.evaluation.symlg.latex import from_latex, parse
 

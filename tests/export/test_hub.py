@@ -11,7 +11,7 @@ import yaml
 
 from hmerbench.benchmarks.config import Start
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.export import hub
+from hmerbench.benchmarks.export import onnx_files as hub
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
 from tests.helpers.paths import MEDIUM

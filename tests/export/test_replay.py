@@ -11,8 +11,8 @@ import pytest
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import at_random
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.export.draw import replay as replaying
-from hmerbench.benchmarks.export.draw.replay import COLUMNS, Replayed, page_of, replay, stored
+from hmerbench.benchmarks.export.draw import make as replaying
+from hmerbench.benchmarks.export.draw.make import COLUMNS, Replayed, page_of, replay, stored
 from hmerbench.evaluation import csv_text
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive

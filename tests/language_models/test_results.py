@@ -19,8 +19,8 @@ from hmerbench.benchmarks.language_models import tables
 from hmerbench.benchmarks.language_models.corpus import _validates, caption_corpus
 from hmerbench.benchmarks.language_settings import resolve, tied
 from hmerbench.benchmarks.runs import listing
-from hmerbench.benchmarks.runs.language import LanguageRun
 from hmerbench.benchmarks.runs.packing import copy_part, pack
+from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.tracking.track import track
 from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
 from hmerbench.models.language import LINE_END, UNKNOWN
@@ -200,7 +200,7 @@ def test_the_command_runs_on_captions_and_says_so(tmp_path, monkeypatch, capsys)
 def test_a_job_of_several_is_that_of_the_recognizers(tmp_path, monkeypatch, capsys):
     """Processes and one after the other give the same weights; what is done stays, and one that fails stops none."""
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
-    monkeypatch.setattr("hmerbench.benchmarks.tracking.live.live", nullcontext)
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.live", nullcontext)
     texts = tmp_path / "text"
     texts.mkdir()
     for name, lines in {"train": 40, "valid": 20, "test": 10}.items():

@@ -16,7 +16,7 @@ from hmerbench.benchmarks.language_models.corpus import SPLITS, columns, read_co
 from hmerbench.benchmarks.language_models.training import Trainer, perplexity, train
 from hmerbench.benchmarks.language_settings import LanguageSettings, Training, resolve, tied
 from hmerbench.benchmarks.performance.plain import plain_loss
-from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 from hmerbench.models.settings import LanguageConfig
 from tests.helpers.paths import SHARED

@@ -30,8 +30,8 @@ from hmerbench.benchmarks import errors, files
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.tracking import live, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking
+from hmerbench.benchmarks.tracking import tracking_store
 from tests.helpers.made_up import put_environment, put_state
 from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_at_once
@@ -380,7 +380,7 @@ def test_a_retraining_leaves_the_earlier_run_alone_and_logs_no_results_of_it(tmp
     RunFolder(folder).forget_training()
     put_environment(folder, revision="another")
     assert tracking.track(folder, running=True) is None  # there is no epoch yet
-    process = subprocess.Popen([sys.executable, "-m", live.__name__, folder, "60"], stdin=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-m", tracking.__name__, folder, "60"], stdin=subprocess.PIPE)
     process.communicate(timeout=60)  # stdin closes, as if the training was killed
     put_epochs(folder, 1, scale=5.0)
     assert tracking.track(folder, running=True) is None  # the checkpoint is written after the history
@@ -505,7 +505,7 @@ def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, 
     def mirrored() -> list:
         return [run for run in all_runs(client) if "row_key" in run.data.tags]
 
-    code = "import sys, time; from pathlib import Path; from hmerbench.benchmarks.tracking.live import live\n"
+    code = "import sys, time; from pathlib import Path; from hmerbench.benchmarks.tracking.track import live\n"
     code += "with live(Path(sys.argv[1]), seconds=0.1): time.sleep(600)"
     training = subprocess.Popen([sys.executable, "-c", code, folder])
     try:
@@ -522,12 +522,12 @@ def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, 
 
 
 def test_errors_of_the_training_pass_through(tmp_path: Path) -> None:
-    with pytest.raises(KeyError, match="the training fails"), live.live(put_run(tmp_path, "bttr")):
+    with pytest.raises(KeyError, match="the training fails"), tracking.live(put_run(tmp_path, "bttr")):
         raise KeyError("the training fails")
 
 
 def test_a_training_imports_no_mlflow_and_ends_its_mirror(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from hmerbench.benchmarks.tracking.live import live\n"
+    code = "import sys; from pathlib import Path; from hmerbench.benchmarks.tracking.track import live\n"
     code += f"with live(Path({str(put_run(tmp_path, 'bttr'))!r})): pass\n"
     code += "assert not {'mlflow', 'sqlalchemy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -570,24 +570,24 @@ def test_a_server_that_never_answers_delays_nothing(tmp_path: Path, monkeypatch,
 
 
 def test_a_server_that_never_answers_does_not_keep_a_training_from_ending(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(live, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(tracking, "STOP_SECONDS", 0.1)
     server = Mute()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
-    with live.live(put_run(tmp_path, "bttr"), seconds=0.01):
+    with tracking.live(put_run(tmp_path, "bttr"), seconds=0.01):
         assert server.asked.wait(60)
 
 
 def test_a_dying_mirror_does_not_affect_the_training(tmp_path: Path, monkeypatch) -> None:
     folder = put_run(tmp_path, "bttr")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with live.live(folder):
+    with tracking.live(folder):
         time.sleep(0.05)
 
 
 def test_the_training_continues_if_no_process_can_be_started(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
     went_on = False
-    with live.live(put_run(tmp_path, "bttr")):
+    with tracking.live(put_run(tmp_path, "bttr")):
         went_on = True
     assert went_on and capsys.readouterr().err.count("warning: ") == 1
 
@@ -595,7 +595,7 @@ def test_the_training_continues_if_no_process_can_be_started(tmp_path: Path, mon
 def test_a_warning_of_the_mirror_reaches_the_training_once(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     folder = put_run(tmp_path, "bttr")
-    with live.live(folder, seconds=0.01):
+    with tracking.live(folder, seconds=0.01):
         until(lambda: tracking._warned)
     assert tracking.track(folder) is None
     warning = capsys.readouterr().err

@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy
 from mlflow import MlflowClient
 
-from hmerbench.benchmarks.tracking import live, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking
+from hmerbench.benchmarks.tracking import tracking_store
 from tests.helpers.database import Postgres
 from tests.helpers.made_up import put_state
 from tests.helpers.runs import all_runs, check_complete, put_epochs, put_run, track_at_once
@@ -103,7 +103,7 @@ def test_eight_processes_at_once_lose_nothing(server: Server, to_server: MlflowC
 def test_live_mirrors_and_measures_through_the_server(to_server: MlflowClient, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     folder = put_run(tmp_path, "comer-self", finished=False)
-    with live.live(folder, seconds=0.1):
+    with tracking.live(folder, seconds=0.1):
         for _ in range(400):
             found = [run for run in all_runs(to_server) if run.data.tags.get("recipe") == "comer-self"]
             if found and "system/cpu_utilization_percentage" in found[0].data.metrics:

@@ -170,7 +170,7 @@ def test_on_the_command_line(
     begun: tuple[RunFolder, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)  # MLflow takes seconds
-    monkeypatch.setattr("hmerbench.benchmarks.tracking.live.live", lambda _: nullcontext())
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.live", lambda _: nullcontext())
 
     def command(*arguments: object) -> int:
         monkeypatch.setattr(sys, "argv", ["hmerbench", "train", *map(str, arguments)])

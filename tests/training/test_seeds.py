@@ -17,7 +17,7 @@ from hmerbench.benchmarks.language_settings import resolve as language_settings
 from hmerbench.benchmarks.language_settings import tied
 from hmerbench.benchmarks.regression_gate.batches import handwriting
 from hmerbench.benchmarks.resolve import resolve
-from hmerbench.benchmarks.runs.language import LanguageRun
+from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.training_data import training_data

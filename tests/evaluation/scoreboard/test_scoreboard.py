@@ -15,10 +15,10 @@ from hmerbench.benchmarks.cli.main import main
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETHER, groups_of, make_board
 from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_cards
-from hmerbench.evaluation.scoreboard.markdown import escaped, markdown
+from hmerbench.evaluation.scoreboard.commands import escaped, markdown
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth
 from hmerbench.evaluation.scoring.run_scripts import in_process
-from hmerbench.evaluation.scoring.sampling import Images
+from hmerbench.evaluation.scoring.stats import Images
 from tests.helpers.paths import ROOT, SYSTEMS
 
 YEARS = ("2014", "2016", "2019")

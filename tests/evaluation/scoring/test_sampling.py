@@ -10,7 +10,7 @@ from scipy import stats as reference
 
 from hmerbench.evaluation.scoring import stats
 from hmerbench.evaluation.scoring.metrics import proportion_interval
-from hmerbench.evaluation.scoring.sampling import Images, Spread, difference, rate, spread_between_runs
+from hmerbench.evaluation.scoring.stats import Images, Spread, difference, rate, spread_between_runs
 from tests.helpers.paths import ROOT
 
 LEVELS = (0.0, 0.05, 0.1, 0.1, 0.2)  # of five rows

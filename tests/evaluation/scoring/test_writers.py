@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.evaluation.scoring.sampling import Images, rate, writer, writers
+from hmerbench.evaluation.scoring.stats import Images, rate, writer, writers
 from tests.helpers.paths import CROHME, ROOT
 
 YEARS = ("2014", "2016", "2019")
