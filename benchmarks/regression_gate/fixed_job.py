@@ -2,7 +2,7 @@
 
 - `scores`: scores of fixed predictions. Identical on every machine, so compared for equality.
 - `numerics`: settings of presets and recipes; outputs of networks with known weights, searches, augmented batches,
-  made-up handwriting (batches.py) with what is substituted and cut out, and the first training steps of every
+  made-up handwriting (presets.py) with what is substituted and cut out, and the first training steps of every
   preset, to the averaged and recalibrated weights, of other networks, and of `medium` with fixed statistics and with
   another seed; tiny trainings of all language models. Identical up to rounding, so compared within a tolerance.
 - `training`: a shortened training run of the recipe and preset TRAINED. It depends on the seed and, over many steps,
@@ -24,7 +24,6 @@ from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.regression_gate import Values, digest, presets
-from hmerbench.benchmarks.regression_gate.batches import batch_values, handwriting, ink_values, limit_values
 from hmerbench.benchmarks.regression_gate.networks import (
     blind_values,
     joint_reading_values,
@@ -34,6 +33,7 @@ from hmerbench.benchmarks.regression_gate.networks import (
     search_values,
     type_values,
 )
+from hmerbench.benchmarks.regression_gate.presets import batch_values, handwriting, ink_values, limit_values
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score

@@ -15,9 +15,8 @@ import pandas as pd
 
 from hmerbench.benchmarks import printing
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.report import latex_tables as latex
 from hmerbench.benchmarks.report import presets
-from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
+from hmerbench.benchmarks.report.documents import FLAGS, from_template, latex_table, markdown, write_texts
 from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -64,11 +63,11 @@ def write_tables(tables: Tables, folder: Path, *, crohme: bool = True) -> list[P
     texts = {}
     for name, table in tables.items():
         title, cells = heading(name, crohme=crohme), printable(table)
-        flags = cells.columns.intersection(list(latex.FLAGS))
+        flags = cells.columns.intersection(list(FLAGS))
         caption = title.partition(": ")[2]
         texts[folder / f"{name}.csv"] = table.to_csv(index=False, float_format="%.2f")
         texts[folder / f"{name}.md"] = f"**{title}**\n\n{markdown(cells)}\n\n{meanings()}"
-        texts[folder / f"{name}.tex"] = latex.latex_table(short(table).join(cells[flags]), caption, f"tab:{name}")
+        texts[folder / f"{name}.tex"] = latex_table(short(table).join(cells[flags]), caption, f"tab:{name}")
     return write_texts(texts)
 
 
@@ -115,7 +114,7 @@ class Table(NamedTuple):
 
 
 TABLES = {  # by the name of its files
-    "table1": Table(f"ablation on CROHME {YEAR}", _ablation, latex.FLAGS),
+    "table1": Table(f"ablation on CROHME {YEAR}", _ablation, FLAGS),
     "table2": Table(f"CROHME {', '.join(reference()['table2'])}", _systems),
 }
 
@@ -171,7 +170,7 @@ def _mean_row(row: Record, runs: Sequence[RunFolder]) -> Record:
         counted = [getattr(score, count) for score in scores]
         row[column] = None if None in counted else 100 * sum(counted) / (row["n"] * len(scores))
     row |= {name: mean_count([getattr(score, name) for score in scores]) for name in RIGHT}
-    return row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in latex.FLAGS}
+    return row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in FLAGS}
 
 
 def ceilings(results: Path) -> dict[str, dict[str, int]]:
@@ -246,7 +245,7 @@ def printable(frame: pd.DataFrame) -> pd.DataFrame:
     def text(column: str, value: Any) -> str:
         if pd.isna(value):
             return "–"
-        if column in latex.FLAGS:
+        if column in FLAGS:
             return "✓" if value else "✗"
         return f"{value:.2f}" if column in RATES else str(value)
 

@@ -16,11 +16,10 @@ from hmerbench.benchmarks.data import batching
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.regression_gate import Values, fixed_job, searches
+from hmerbench.benchmarks.regression_gate import Values, fixed_job, networks
 from hmerbench.benchmarks.regression_gate import baseline as regress
-from hmerbench.benchmarks.regression_gate.batches import batch_values
 from hmerbench.benchmarks.regression_gate.networks import network_values
-from hmerbench.benchmarks.regression_gate.presets import first_steps
+from hmerbench.benchmarks.regression_gate.presets import batch_values, first_steps
 from hmerbench.benchmarks.resolve import names
 from hmerbench.benchmarks.training import trainer
 from hmerbench.evaluation.scoring.stats import prediction_interval
@@ -168,7 +167,7 @@ def test_the_table_says_what_a_difference_costs_in_points() -> None:
     rows = regress.judge(before, now, regress.PARTS, False)
     assert "With CROHME=, images are read" in regress.markdown(rows, before, now)
     for values, exact in ((before.scores, 21), (now.scores, 20)):
-        values |= {f"{searches.ITEM}n": 42, f"{searches.ITEM}exact": exact}
+        values |= {f"{networks.ITEM}n": 42, f"{networks.ITEM}exact": exact}
     rows = regress.judge(before, now, regress.PARTS, True)
     assert "read 20 of 42 images of CROHME right, 21 when" in (text := regress.markdown(rows, before, now))
     assert "-2.4 points of ExpRate (an image is 2.4)" in text

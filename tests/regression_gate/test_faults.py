@@ -14,9 +14,9 @@ import pytest
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.regression_gate import Values, baseline, batches, fixed_job, presets, searches
-from hmerbench.benchmarks.regression_gate.batches import handwriting
+from hmerbench.benchmarks.regression_gate import Values, baseline, fixed_job, networks, presets
 from hmerbench.benchmarks.regression_gate.networks import language_values, network_values, type_values
+from hmerbench.benchmarks.regression_gate.presets import handwriting
 from tests.helpers.paths import ROOT
 from tests.regression_gate.faults import FAULTS
 from tests.regression_gate.planting import Fault, planted
@@ -31,9 +31,9 @@ class Job:
         written = handwriting(folder / "written", 48)
         self.parts: dict[str, Callable[[], Values]] = {
             "settings": presets.preset_values,
-            "batches": lambda: batches.batch_values(typeset),
-            "handwriting": lambda: batches.ink_values(written),
-            "limits": lambda: batches.limit_values(typeset),
+            "batches": lambda: presets.batch_values(typeset),
+            "handwriting": lambda: presets.ink_values(written),
+            "limits": lambda: presets.limit_values(typeset),
             "muon steps": lambda: presets.first_steps(written, "medium"),
             "seed steps": lambda: presets.special_steps(written, "seed 7"),
             "network steps": lambda: presets.special_steps(written, *presets.OTHER_NETWORKS),
@@ -42,8 +42,8 @@ class Job:
             "plateau steps": lambda: presets.special_steps(typeset, "plateau"),
             "networks": network_values,
             "types": type_values,
-            "searches": lambda: searches.search_values(written) | searches.blind_values(),
-            "joint reading": lambda: searches.joint_reading_values(written),
+            "searches": lambda: networks.search_values(written) | networks.blind_values(),
+            "joint reading": lambda: networks.joint_reading_values(written),
             "languages": language_values,
             "scores": lambda: fixed_job.scores(open_archive(self.typeset), None, folder),
         }

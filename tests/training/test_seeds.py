@@ -15,7 +15,7 @@ from hmerbench.benchmarks.language_models.corpus import read_corpus
 from hmerbench.benchmarks.language_models.training import Trainer as LanguageTrainer
 from hmerbench.benchmarks.language_settings import resolve as language_settings
 from hmerbench.benchmarks.language_settings import tied
-from hmerbench.benchmarks.regression_gate.batches import handwriting
+from hmerbench.benchmarks.regression_gate.presets import handwriting
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.training.distributed import Team
