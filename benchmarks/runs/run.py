@@ -235,7 +235,7 @@ class LanguageRun(Run[LanguageSettings]):
 
     def refuse_other(self) -> None:
         """Raise UserError if the folder holds a run of other settings."""
-        if (self.path / self.FILE).exists() and (there := self.LOAD(self.path / self.FILE)) != self.settings:
+        if (self.path / self.FILE).exists() and (there := type(self).LOAD(self.path / self.FILE)) != self.settings:
             fix = f"it holds a run of other settings ({there.run_name}); choose another folder"
             raise UserError(f"{self.path}: {fix}")
 

@@ -29,8 +29,8 @@ def uri_in(workspace: Path) -> str:
 
 
 def tracking_uri(folder: Path) -> str:
-    """The store to which a run folder is logged."""
-    return uri_in(workspace_of(folder))
+    """The store to which a run folder WORKSPACE/{runs,reproduced}/recipe/name is logged."""
+    return uri_in(folder.resolve().parent.parent.parent)
 
 
 def store(folder: Path) -> str:
@@ -84,11 +84,6 @@ def _runs(database: Path) -> str:
 def databases(results: Path) -> list[Path]:
     """The SQLite files of the workspaces in a folder of results, CROHME's first."""
     return [path for path in (results / "mlflow.db", *sorted(results.glob("local/*/mlflow.db"))) if path.exists()]
-
-
-def workspace_of(folder: Path) -> Path:
-    """The workspace of a run folder WORKSPACE/{runs,reproduced}/recipe/name."""
-    return folder.resolve().parent.parent.parent
 
 
 def sqlite_path(uri: str) -> Path | None:

@@ -878,6 +878,7 @@ def test_the_user_interface_finds_the_embedded_set_and_reports_an_empty_workspac
         tracking_store.browse(tmp_path, 5000)
 
 
-def test_a_folder_with_a_short_path_has_a_workspace() -> None:
+def test_a_folder_with_a_short_path_has_a_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mount in a container, say."""
-    assert tracking_store.workspace_of(Path("/mnt/run")) == Path("/")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert tracking_store.tracking_uri(Path("/mnt/run")) == "sqlite:////mlflow.db"
