@@ -1,20 +1,38 @@
-"""The engine that runs jobs: processes on this machine, or the nodes of a Ray cluster.
+"""The engine that runs jobs: processes on this machine, which share a GPU by a service of NVIDIA, or the nodes of a Ray
+cluster.
 
 An engine starts named jobs and reports which have ended, with what they raised. A job is a function whose first
 argument is its Place.
 """
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import connection, forkserver, get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hmerbench.benchmarks.errors import UserError
+import torch
+
+from hmerbench.benchmarks.environment import CORES, cores
+from hmerbench.benchmarks.errors import FAULTS, UserError, gpu_failure
+from hmerbench.benchmarks.jobs.place import Died, Place
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 
 if TYPE_CHECKING:
-    from hmerbench.benchmarks.jobs.processes import Processes
     from hmerbench.benchmarks.jobs.ray_cluster import Ray
 
-    Engine = Processes | Ray
+    Engine: TypeAlias = "Processes | Ray"
 
 ENGINES = ("local", "ray")
 RUN_CORES, RUN_GIB = 2, 8  # of a run among others on a GPU: cores to train and to prepare batches, memory of the device
@@ -40,10 +58,6 @@ class Placing:
         """How many of `runs` runs to do at a time on this machine."""
         if self.jobs is not None:
             return self.jobs
-        import torch
-
-        from hmerbench.benchmarks.environment import cores
-
         if not (gpus := torch.cuda.device_count()):
             return 1
         gib = sum(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus)) / 2**30
@@ -55,6 +69,160 @@ class Placing:
             from hmerbench.benchmarks.jobs.ray_cluster import Ray
 
             return Ray(data, workspace, self.cpus, self.gpus)
-        from hmerbench.benchmarks.jobs.processes import Processes
-
         return Processes(data, workspace, logs, jobs)
+
+
+WORK = (
+    "hmerbench.benchmarks.training.trainer",
+    "hmerbench.benchmarks.recognition.predict",
+    "hmerbench.benchmarks.score",
+    "torch._dynamo",  # torch imports it, in a second, as soon as there is an optimizer
+)
+
+
+class Processes:
+    """Each job is a process of its own, all run at once, and none outlives this one. Their stderr goes to `logs`.
+
+    Jobs that share a GPU share it through NVIDIA's MPS, where that can be started.
+    """
+
+    def __init__(self, data: Path, workspace: Path, logs: Path, share: int):
+        self.place, self.logs, self.cores = Place(data, workspace), logs, max(1, cores() // share)
+        self.threads = None if "OMP_NUM_THREADS" in os.environ else self.cores
+        self.devices = torch.cuda.device_count()
+        self.service = MultiProcessService() if self.devices and share > self.devices else None
+        self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, result, device
+
+    def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
+        """Start job(place, *arguments) in a process of its own."""
+        context = _context(job, on_gpu=self.devices > 0)
+        receiver, sender = context.Pipe(duplex=False)
+        jobs_on = Counter(device for *_, device in self.running.values())
+        device = min(range(self.devices), key=jobs_on.__getitem__) if self.devices > 1 else None
+        settings = sender, self._log(name), {**os.environ}, self.threads, self.cores, device
+        process = context.Process(target=_process, args=(*settings, job, self.place, *arguments), name=name)
+        process.start()
+        sender.close()
+        self.running[name] = process, receiver, device
+
+    def ended(self, seconds: float) -> dict[str, Exception | None]:
+        """Wait at most `seconds` for a job to end; return the jobs that ended, with what they raised."""
+        connection.wait([process.sentinel for process, *_ in self.running.values()], seconds)
+        names = [name for name, (process, *_) in self.running.items() if not process.is_alive()]
+        return {name: self._result(name, *self.running.pop(name)[:2]) for name in names}
+
+    def _result(self, name: str, process: Any, pipe: connection.Connection) -> Exception | None:
+        process.join()
+        try:
+            return pipe.recv()
+        except EOFError:
+            code = process.exitcode or 0
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+            return Died(f"{how}; see {self._log(name)}")
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def stop(self) -> None:
+        """Kill the jobs that are still running."""
+        for process, *_ in self.running.values():
+            process.kill()
+            process.join()
+        self.running.clear()
+        if self.service:
+            self.service.stop()
+
+
+def _context(job: Callable[..., None], on_gpu: bool) -> Any:
+    """How a job's process begins: a GPU does not survive a fork. Else it is forked off a process without threads that
+    has imported what jobs need, once for all of them: in a tenth of a second, not in three."""
+    if on_gpu or sys.platform != "linux":
+        return get_context("spawn")
+    context, path = get_context("forkserver"), os.environ.get("PYTHONPATH")
+    context.set_forkserver_preload([job.__module__, *WORK])
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # it imports from where this process does
+    forkserver.ensure_running()
+    os.environ.pop("PYTHONPATH")
+    os.environ |= {"PYTHONPATH": path} if path is not None else {}
+    return context
+
+
+def _process(
+    pipe: connection.Connection,
+    log: Path,
+    environment: Mapping[str, str],
+    threads: int | None,
+    cores: int,
+    device: int | None,
+    job: Callable[..., None],
+    *arguments: Any,
+) -> None:
+    """Run a job in this process, which ends with its parent, leaves Ctrl-C to it, and sends it what the job raises."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)  # a process that is forked has that of its server's start
+    configure_libraries()
+    configure_output()
+    os.environ[CORES] = str(cores)
+    if device is not None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "a") as file:
+            os.dup2(file.fileno(), sys.stderr.fileno())
+        job(*arguments)
+    except (*FAULTS, OSError) as error:  # OSError: such as a full disk
+        pipe.send(error)
+    except Exception as error:
+        traceback.print_exc()
+        if failure := gpu_failure(error):  # for this process only: another one may find it well again
+            pipe.send(Died(f"its GPU failed ({failure}); see {log}"))
+            return
+        text = f"{type(error).__name__}: {error}"[:2000]  # more would fill the pipe, and this process would wait
+        pipe.send(RuntimeError(f"{text}; {log} shows where"))
+    else:
+        pipe.send(None)
+
+
+CONTROL, PIPE, LOG = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+PROBE = "import torch; torch.zeros(1, device='cuda')"
+SECONDS = 60  # within which it must start, and a process use a GPU through it
+
+
+class MultiProcessService:
+    """A service of one's own, for the processes started while it runs; one that is there already is left alone.
+
+    It changes no setting of the GPU. Where it cannot be started or used, a line says so, and nothing depends on it.
+    """
+
+    def __init__(self) -> None:
+        self.control, self.folder = shutil.which(CONTROL), ""
+        if PIPE in os.environ or not self.control:
+            if not self.control:
+                err_console.print(f"without {CONTROL}, runs take turns on the GPU")
+            return
+        self.folder = tempfile.mkdtemp(prefix="mps")
+        os.environ |= {PIPE: self.folder, LOG: self.folder}
+        try:
+            subprocess.run(
+                [self.control, "-d"], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS
+            )
+            subprocess.run([sys.executable, "-c", PROBE], check=True, capture_output=True, timeout=SECONDS)
+        except (OSError, subprocess.SubprocessError) as error:
+            err_console.print(f"{CONTROL} cannot be used ({type(error).__name__}): runs take turns on the GPU")
+            self.stop()
+
+    def stop(self) -> None:
+        if self.folder and self.control:
+            with suppress(OSError, subprocess.SubprocessError):
+                subprocess.run([self.control], input=b"quit\n", capture_output=True, timeout=SECONDS)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.environ.pop(PIPE, None)
+            os.environ.pop(LOG, None)
+            self.folder = ""

@@ -19,9 +19,8 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import zipped
 from hmerbench.benchmarks.jobs import ray_cluster
-from hmerbench.benchmarks.jobs.engine import Placing
+from hmerbench.benchmarks.jobs.engine import CONTROL, LOG, PIPE, MultiProcessService, Placing, Processes
 from hmerbench.benchmarks.jobs.place import Died
-from hmerbench.benchmarks.jobs.processes import CONTROL, LOG, PIPE, MultiProcessService, Processes
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.tuning.space import pose
@@ -31,7 +30,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.reproducing import reproduce
 from tests.helpers.tiny import tiny_config
 
-PROBE = "hmerbench.benchmarks.jobs.processes.PROBE"
+PROBE = "hmerbench.benchmarks.jobs.engine.PROBE"
 
 
 def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None:
@@ -71,7 +70,7 @@ def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
 
 def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from hmerbench.benchmarks.jobs.processes import Processes\n"
+        "import sys; from pathlib import Path; from hmerbench.benchmarks.jobs.engine import Processes\n"
         "import tests.helpers.made_up_jobs as jobs\n"
         "if __name__ == '__main__':\n"
         "    there = Path(sys.argv[2])\n"

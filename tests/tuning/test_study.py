@@ -68,7 +68,7 @@ class Inline:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Inline)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     for name in ("track", "conclude"):
         monkeypatch.setattr(f"hmerbench.benchmarks.tracking.track.{name}", lambda *_, **__: None)
@@ -268,7 +268,7 @@ def test_a_dead_worker_costs_no_trial(inline, given, monkeypatch) -> None:
 
         fake_train(run, archive, at_epoch_2, samples)
 
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Deadly)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", killed)
     folder = tune(given, trials=4, workers=1)
     trials = opened(folder).trials
@@ -330,7 +330,7 @@ def test_a_trial_that_kills_its_workers_is_given_up_until_the_next_command(inlin
     def dies(*_: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Deadly)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     with monkeypatch.context() as patch:
         patch.setattr("hmerbench.benchmarks.training.trainer.train", dies)
         for _ in range(2):
@@ -354,7 +354,7 @@ def test_a_worker_that_dies_after_every_epoch_loses_no_trial(inline, given, monk
 
     monkeypatch.setitem(SPACE["budget"]["training"], "epochs", 7)
     Path(given["space"]).write_text(yaml.safe_dump(SPACE))
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Deadly)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", train)
     monkeypatch.setattr(driver, "RETRIES", 99)  # of workers, who also die by themselves
     rows = pd.read_csv(tune(given, trials=1, workers=1) / "trials.csv")
@@ -455,7 +455,7 @@ def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch
     from hmerbench.benchmarks.tracking import tracking_store
 
     monkeypatch.undo()
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Inline)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     began, log = [], driver._log
 
@@ -497,7 +497,7 @@ def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
     time.sleep(0.5)  # its workers end with it
     begun = found[0].read_text().splitlines()[:2]
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Inline)
     cli.app(["tune", *options], standalone_mode=False)
     folder = found[0].parents[1]
     assert found[0].read_text().splitlines()[:2] == begun, "the trial began again"

@@ -13,8 +13,8 @@ import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.jobs.engine import Processes
 from hmerbench.benchmarks.jobs.place import Place
-from hmerbench.benchmarks.jobs.processes import Processes
 from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning import trials
 from hmerbench.benchmarks.tuning.space import pose
