@@ -17,8 +17,8 @@ from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.page import browser, make
+from hmerbench.benchmarks.report.page.browser import add_attention
 from hmerbench.benchmarks.report.page.make import Material, drawings, gather, render, report
-from hmerbench.benchmarks.report.page.playback import add_attention
 from hmerbench.benchmarks.runs.workspace import remember, workspace
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoreboard.card import Card, System

@@ -1,8 +1,9 @@
 """The data of the report's error browser: every test expression with its image and true graph, each run's prediction,
-their differences, and the scorer's verdict.
+their differences, and the scorer's verdict; and of a sample, where a network looks at each token of its prediction.
 
 Verdicts come only from scores/<set>.csv. They are checked against the predictions, so that a page never shows the
-verdict on another prediction. Whatever cannot be shown becomes a note, never a guess.
+verdict on another prediction. Whatever cannot be shown becomes a note, never a guess. Attention maps of all expressions
+would make the page too large: they are of a number of evenly spaced ones of each set, and of as many wrong ones.
 """
 
 import base64
@@ -17,8 +18,9 @@ import numpy as np
 
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.normalize_image import decoded
+from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.printing import counted, err_console
+from hmerbench.benchmarks.printing import counted, err_console, progress
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
@@ -31,6 +33,7 @@ from hmerbench.evaluation.scoring.inputs import GroundTruth, read_predictions
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg import SymLG
+from hmerbench.models.files import CheckpointError
 
 PICTURE = 320  # px, the longer side of a picture as it was before it was prepared
 MAX_SHOWN = 4_000  # characters of a prediction; the rest is cut off
@@ -56,7 +59,7 @@ class TestSet:
     prepared: list[str]  # what was done to each picture, or why it cannot be read
     pictures: list[str]  # before that, WebP, base64; "" if nothing was done
     runs: dict[str, list[Json | None]]
-    attention: dict[str, dict[str, Json]] = field(default_factory=dict)  # by run and id (playback.py)
+    attention: dict[str, dict[str, Json]] = field(default_factory=dict)  # by run and id
 
     @property
     def key(self) -> str:
@@ -289,3 +292,58 @@ def read_systems(archive: Archive, folder: Path, notes: list[str]) -> dict[str, 
             continue
         found[f"system/{system.key}"] = f"{system.card.name} ({system.card.year})", scored
     return found
+
+
+# ----------------------------------------------------------------------------------------------------- attention
+
+
+def add_attention(
+    sets: Sequence[TestSet], archive: Archive, runs: Sequence[RunFolder], count: int, notes: list[str]
+) -> None:
+    """Fill in `attention` of the sets, for `count` expressions and `count` wrong ones per set and run. Damaged weights
+    become a note, and all runs without weights become one together."""
+    from hmerbench.models.weights import load_weights
+
+    of_run = {run: shown for run in runs if count and (shown := [each for each in sets if key(run) in each.runs])}
+    if weightless := [title(run) for run in of_run if not run.has_weights]:
+        others = f" and {counted(more, 'other')}" if (more := len(weightless) - 1) else ""
+        notes.append(f"There is no attention playback for {weightless[0]}{others}, whose weights are not here.")
+    for run in (run for run in of_run if run.has_weights):
+        try:
+            model = load_weights(run.weights, run.settings.model)
+        except CheckpointError as error:
+            notes.append(f"no attention: {error}")
+            continue
+        for test_set in of_run[run]:
+            pairs = zip(test_set.ids, test_set.runs[key(run)], strict=True)
+            entries = {id_: entry for id_, entry in pairs if entry is not None and entry.get("tokens")}
+            wrong = [id_ for id_, entry in entries.items() if not entry["exact"]]
+            sample = {*evenly(list(entries), count), *evenly(wrong, count)}
+            maps = test_set.attention[key(run)] = dict[str, Json]()
+            chosen = [id_ for id_ in entries if id_ in sample]
+            for id_ in progress(chosen, f"attention of {title(run)} on {test_set.name}"):
+                if found := _maps(model, run, archive.image(test_set.name, id_), entries[id_]["tokens"].split()):
+                    maps[id_] = found
+        n = sum(len(test_set.attention[key(run)]) for test_set in of_run[run])
+        how = "--attention n: n evenly spaced of each set, and n of the wrong ones"
+        notes.append(f"{title(run)}: attention playback for {n} of its expressions ({how})")
+
+
+def _maps(model: Any, run: RunFolder, image: np.ndarray, tokens: list[str]) -> Json | None:
+    """One byte per step and cell of the network's own grid; None if it cannot be fed this image or these tokens."""
+    from hmerbench.benchmarks.recognition.attention import trace
+
+    try:
+        attention = trace(model, run.settings, image, tokens)
+    except (UserError, ValueError):
+        return None
+    looked_Thw, suppressed_Thw = attention.looked_Thw, attention.suppressed_Thw
+    maps = {"attention": _bytes(looked_Thw / looked_Thw.max((1, 2), keepdims=True))}
+    if suppressed_Thw is not None:
+        maps["refinement"] = _bytes(suppressed_Thw / max(float(suppressed_Thw.max()), 1e-9))
+    _, rows, columns = looked_Thw.shape
+    return {"rows": rows, "columns": columns, "cell": [round(side, 3) for side in attention.cell], "maps": maps}
+
+
+def _bytes(values_Thw: np.ndarray) -> list[str]:
+    return [base64.b64encode(step.tobytes()).decode() for step in (values_Thw * 255).round().astype(np.uint8)]

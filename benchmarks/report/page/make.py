@@ -28,8 +28,17 @@ from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.report.documents import read_frame
 from hmerbench.benchmarks.report.figures.results import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
-from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, read_systems, source, title
-from hmerbench.benchmarks.report.page.playback import add_attention
+from hmerbench.benchmarks.report.page.browser import (
+    Json,
+    TestSet,
+    add_attention,
+    build,
+    find_runs,
+    key,
+    read_systems,
+    source,
+    title,
+)
 from hmerbench.benchmarks.report.paper import YEAR
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import last_own, workspace
