@@ -198,7 +198,7 @@ def test_a_failing_check_does_not_stop_the_others(tmp_path: Path, monkeypatch: p
     def failing() -> Iterator[Check]:
         raise RuntimeError("out of order")
 
-    for name in ("packages", "torch_and_devices", "openmp", "scorer"):
+    for name in ("packages", "torch_and_devices", "opencv", "scorer"):
         monkeypatch.setattr(doctor, name, failing)
     checks = doctor.examine(None, tmp_path)
     assert sum("out of order" in check.words for check in checks) == 4 and checks[-1].name == "tracking"
