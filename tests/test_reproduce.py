@@ -53,7 +53,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(module, name, spy)
     monkeypatch.setattr(hmerbench.benchmarks.tracking.track, "track", lambda *_, **__: None)
-    monkeypatch.setattr(job.live, "live", lambda _: nullcontext())
+    monkeypatch.setattr(job.tracking, "live", lambda _: nullcontext())
     return ran
 
 

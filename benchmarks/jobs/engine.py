@@ -73,10 +73,10 @@ class Placing:
 
 
 WORK = (
+    "torch._dynamo",  # torch imports it, in a second, as soon as there is an optimizer
     "hmerbench.benchmarks.training.trainer",
     "hmerbench.benchmarks.recognition.predict",
     "hmerbench.benchmarks.score",
-    "torch._dynamo",  # torch imports it, in a second, as soon as there is an optimizer
 )
 
 
