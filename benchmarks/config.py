@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hmerbench.benchmarks.paths import here_or_in_checkout
 from hmerbench.benchmarks.strict_files import merge, nested, to_yaml, validate
 from hmerbench.evaluation.datasets import crohme, sizes_of
 from hmerbench.models.inference.options import SearchOptions
@@ -27,10 +28,12 @@ SCHEMA = 8  # version of the settings below: raise it when one is removed, chang
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {  # by the run
     *("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"),
+    "augmentation.scale_of_others",
     *("search.language.digest", "search.together.digests", "start.weights", "start.digest"),
     *("text.name", "text.digest"),  # of a language model
 }
 AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS = sizes_of().max_area, sizes_of().max_tokens
+SCALE = (0.7, 1.4)  # the authors' range of scale augmentation
 NEED_INK = ("sub_expressions", "exchanged", "substitution")  # the keys of `data` for which pen strokes are needed
 Name = Annotated[str, Field(pattern=r"^([\w+][\w+., =-]*)?$")]  # becomes part of file names, tables and figures
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
@@ -74,8 +77,10 @@ class Augmentation(Strict):
     """Random distortions of a training image: `scale` is a range, `thickness` a probability, the others half-widths of
     uniform draws."""
 
-    scale: tuple[Factor, Factor] | None = (0.7, 1.4)
+    scale: tuple[Factor, Factor] | None = SCALE
     """range of the factor, the same for width and height; null: no scaling (4.1)"""
+    # of a recipe without scaling, its preset's, so that it takes as many steps as the others; left out as in Training
+    scale_of_others: tuple[Factor, Factor] = Field(default=SCALE, exclude_if=lambda scale: scale == SCALE)
     stretch: float = Field(default=0.0, ge=0, lt=1)
     """0.15: width times, and height divided by, at most 1.15, or the reverse (ours)"""
     rotation: float = Field(default=0.0, ge=0, le=45)
@@ -196,6 +201,11 @@ class Language(Strict):
     length: float = 0.0
     """added to the score for each token (ours)"""
 
+    @property
+    def path(self) -> Path:
+        """Where its weights are: in the current folder, or in the checkout."""
+        return here_or_in_checkout(self.weights)
+
 
 class Start(Strict):
     """The weights that a training starts from, none by default: whose they are, and the digest of their file."""
@@ -218,9 +228,14 @@ class Together(Strict):
     digests: tuple[str, ...] = ()
 
     @property
+    def folders(self) -> list[Path]:
+        """Where these are: in the current folder, or in the checkout."""
+        return [here_or_in_checkout(run) for run in self.runs]
+
+    @property
     def weights(self) -> list[Path]:
-        """Their selected epochs' weights, relative to the current folder as `runs` are."""
-        return [Path(run) / "best.safetensors" for run in self.runs]
+        """Their selected epochs' weights."""
+        return [folder / "best.safetensors" for folder in self.folders]
 
 
 class Search(Strict):

@@ -1,6 +1,7 @@
 """The environment of a run: the device and its switches, how the run is computed; hardware, versions, revision,
 recorded with every result."""
 
+import hashlib
 import os
 import platform
 import re
@@ -18,6 +19,7 @@ import torch
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
 
+CODE = ("benchmarks", "models", "evaluation")
 PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna"]
 
 
@@ -100,16 +102,23 @@ def in_bf16(wanted: bool, device: torch.device) -> bool:
 
 
 def revision() -> str | None:
-    """The git revision of this checkout, followed by `+` if files were changed; that of an unpacked `git archive`; None
-    elsewhere."""
-    describe = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
+    """The git revision of this checkout, if files were changed with `+` and a digest of the changes, those of code that
+    git does not know yet among them; that of an unpacked `git archive`; None elsewhere."""
     with suppress(OSError, subprocess.CalledProcessError):
-        done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        commit = _git("rev-parse", "HEAD", "HEAD:./pyproject.toml").split()[0].decode()  # not that of a project around
+        new = _git("ls-files", "-z", "--others", "--exclude-standard", *(f"{code}/*.py" for code in CODE)).split(b"\0")
+        changes = [_git("diff", "--no-ext-diff", "--no-color", "--full-index", "HEAD")]
+        changes += [part for name in new[:-1] for part in (name, (CHECKOUT / os.fsdecode(name)).read_bytes())]
+        changed = b"\0".join(changes)
+        return commit + (f"+{hashlib.sha256(changed).hexdigest()[:8]}" if changed else "")
     with suppress(OSError):
         archived = (CHECKOUT / "hmerbench/REVISION").read_text().strip()
         return None if archived.startswith("$") else archived
     return None
+
+
+def _git(*words: str) -> bytes:
+    return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, check=True).stdout
 
 
 # ----------------------------------------------------------------------------------------------- how a run is computed

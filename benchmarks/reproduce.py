@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hmerbench.benchmarks import score as scoring
 from hmerbench.benchmarks.config import Config, RunSettings
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.errors import FAULTS, UserError
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
@@ -33,7 +33,7 @@ from hmerbench.benchmarks.report.compare import what_a_difference_means
 from hmerbench.benchmarks.report.presets import advice, show_plan
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.listing import AnyRun
+from hmerbench.benchmarks.runs.listing import AnyRun, forget_trainings
 from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.runs.workspace import announce, remember, report_command, workspace
 from hmerbench.benchmarks.tracking import track as tracking
@@ -70,7 +70,8 @@ def reproduce(
     first error is raised.
     """
     space, began = workspace(archive, results), time.perf_counter()
-    runs = [RunFolder(space / "runs" / config.run_name, config) for config in configs]
+    distinct = dict.fromkeys(configs)  # 7 and 07, or a recipe and its file, are one
+    runs = [RunFolder(space / "runs" / config.run_name, config) for config in distinct]
     _begin(runs, options)
     announce(archive)
     remember(archive, results)
@@ -78,7 +79,7 @@ def reproduce(
     if words := advice(runs[0].preset, runs[0].data):
         console.print(words)
     errors = _complete(runs, splits, Place(archive.path, space, archive), options.placing)
-    if scored := [run for run in runs if run.sets("scores/*.json")]:
+    if scored := [run for run in runs if any(map(run.scored, run.sets("scores/*.json")))]:
         _show_tables(archive, scored, results, time.perf_counter() - began)
     _raise_first(errors)
 
@@ -103,7 +104,7 @@ def reproduce_language_models(
         )
     corpora = {ends: _corpus(place, captions, ends) for ends in {settings.text.line_ends for settings in asked}}
     runs = []
-    for settings in asked:
+    for settings in dict.fromkeys(asked):
         corpus = corpora[settings.text.line_ends]
         settings = tied(settings, corpus.name, corpus.digest)
         runs.append(LanguageRun(place.workspace / "runs" / settings.run_name, settings))
@@ -130,11 +131,8 @@ def _begin(runs: Sequence[AnyRun], options: Options) -> None:
         raise UserError("no recipe or no seed is given: omit --recipes and --seeds for the usual ones")
     for run in runs:
         run.refuse_other()
-    with ExitStack() as locks:  # before any run is discarded
-        for run in runs if options.force else ():
-            locks.enter_context(locked(run.path))
-    for run in runs if options.force else ():
-        run.forget_training()
+    if options.force:
+        forget_trainings(runs)
 
 
 def _train(run: RunFolder, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
@@ -256,8 +254,7 @@ def _show_epoch(run: AnyRun, shown: int) -> int:
 
 def _raise_first(errors: Sequence[Exception]) -> None:
     if errors:
-        wrong = isinstance(errors[0], (*FAULTS, OSError))
-        raise errors[0] if wrong else UserError(f"a run failed: {errors[0]}")
+        raise UserError(f"a run failed: {errors[0]}") if isinstance(errors[0], Died) else errors[0]
 
 
 def _show_perplexities(runs: Sequence[LanguageRun]) -> None:
@@ -287,10 +284,10 @@ def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, sec
     console.print(f"seconds  {seconds:.0f}")
     if words := advice(runs[0].preset, runs[0].data):
         console.print(words)
-    splits = sorted({split for run in runs for split in run.scores})
+    splits = sorted({split for run in runs for split in run.scores if run.scored(split)})
     rows = []
     for run in runs:
-        found = {split: sampled_rate([run], split) for split in run.scores}
+        found = {split: sampled_rate([run], split) for split in run.scores if run.scored(split)}
         rates = {split: f"{it.value:.2f} ({it.low:.1f}–{it.high:.1f}, {it.over})" for split, it in found.items()}
         rows.append({"row": run.recipe, "seed": run.seed} | {split: rates.get(split) for split in splits})
     show("this job: ExpRate in percent (95 % interval, over what)", rows)

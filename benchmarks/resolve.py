@@ -43,6 +43,9 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
         refuse_filled_in(keys, source)
     source = f"{recipe_source} with {preset_source}"
     merged = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
+    scale = (preset_keys.get("augmentation") or {}).get("scale")
+    if scale and (augmentation := merged["augmentation"]) and augmentation["scale"] is None:
+        merged["augmentation"] = augmentation | {"scale_of_others": scale}
     merged["model"] = sized(merged.get("model", {}), source)
     merged["select"] = select = str(merged.get("select", Config.model_fields["select"].default))  # a year is a number
     there = archive.test_splits if archive else ()
@@ -60,10 +63,10 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
             if archive.name != "embedded":
                 _tell_heldout(archive.path, select)
     config = validate(Config, merged, source)
-    if weights := config.search.language.weights:
-        if not Path(weights).is_file():
+    if config.search.language.weights:
+        if not (weights := config.search.language.path).is_file():
             raise UserError(f"{source}: search.language.weights: there is no {weights}; `reproduce-lm` makes one")
-        config = config.changed({"search.language.digest": digest_of(Path(weights))})
+        config = config.changed({"search.language.digest": digest_of(weights)})
     for path in config.search.together.weights:
         if not path.is_file():
             raise UserError(f"{source}: search.together.runs: there is no {path}; train that run, or leave it out")

@@ -18,9 +18,10 @@ from hmerbench.benchmarks.cli.options import parse_list
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
-from tests.helpers.made_up import put_history
+from tests.helpers.made_up import put_history, put_score
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -281,10 +282,20 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
 
     assert main("predict", str(run.path), "--years", "2023") == 0 and (run.path / "predictions/2023.tsv").exists()
     put_history(run.path, [{}])
+    (packed := run.path / "predictions/2014.tsv").write_text("id\ttokens\n")
+    assert main("predict", str(run.path)) == 1
+    assert "packed with its predictions of 2014, by unrounded weights; `hmerbench evaluate" in capsys.readouterr().err
+    assert packed.read_text() == "id\ttokens\n"
+    assert main("predict", str(run.path), "--force") == 0 and packed.read_text() != "id\ttokens\n"
     assert main("train", str(run.path)) == 1
     assert "it is trained and has no checkpoint to resume from; --force trains it again" in capsys.readouterr().err
     assert main("train", str(run.path), "--seed", "8") == 1 and "has its own preset" in capsys.readouterr().err
-    run.forget_training()  # as --force does, which is then interrupted
+    run.weights.rename(run.path / "weights")
+    put_score(run.path, "2014", 2, 1)  # as if packed with --no-weights
+    assert main("train", str(run.path)) == 1 and "--force trains it again" in capsys.readouterr().err
+    assert run.history and (run.path / "scores").exists()
+    (run.path / "weights").rename(run.weights)
+    forget_trainings([run])  # as --force does, which is then interrupted
     assert main("train", str(run.path)) == 0 and len(RunFolder(run.path).history) == run.settings.training.epochs
     (archive / "data/train/caption.txt").write_text("a\tx\n")
     shutil.copy(next((archive / "data/2014/img").iterdir()), archive / "data/train/img/a.bmp")

@@ -16,10 +16,12 @@ from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names, resolve, settable
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.benchmarks.strict_files import flat, to_yaml
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.models.settings import NETWORKS
-from tests.helpers.paths import ROOT
+from tests.helpers.made_up import put_history
+from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.tiny import tiny_archive
 
 RECIPES = names("recipes")
@@ -182,6 +184,19 @@ def test_a_language_model_is_a_setting_only_where_there_is_one(tmp_path):
     assert len(digests) == 4 and len(names) == 3 and any("+language0.2,0" in name for name in names)
 
 
+def test_files_of_other_runs_are_found_from_any_folder(tmp_path, monkeypatch):
+    """As they are given or, where nothing is there, in the checkout; an absolute path is itself."""
+    name = "results/reproduced/comer-fusion/medium-seed7"
+    (preset := tmp_path / "mine.yaml").write_text(f"base: medium\nsearch: {{together: {{runs: [{name}]}}}}")
+    monkeypatch.chdir(tmp_path)
+    made = resolve("comer-fusion", str(preset), 7)
+    assert made.search.together.runs == (name,) and made.search.together.weights == [MEDIUM / "best.safetensors"]
+    (tmp_path / name).mkdir(parents=True)
+    assert [*map(str, made.search.together.folders)] == [name]
+    assert Language(weights=f"{name}/best.safetensors").path == MEDIUM / "best.safetensors"
+    assert Language(weights=f"{tmp_path}/{name}").path == tmp_path / name
+
+
 def test_fixed_statistics_are_a_setting_only_where_there_are_any():
     """Runs from before there were any keep their settings."""
     plain = resolve("comer-fusion", "medium", 7)
@@ -239,6 +254,10 @@ def test_settings_of_an_older_version(tmp_path):
         check_folder(made, tmp_path)
     with pytest.raises(UserError, match=f"the run has version 1 of the settings, and this suite has {SCHEMA}"):
         train(RunFolder(tmp_path, older), None)  # type: ignore[arg-type]
+    put_history(tmp_path, [{}])
+    with pytest.raises(UserError, match="it cannot be trained further"):
+        forget_trainings([RunFolder(tmp_path, older)])
+    assert RunFolder(tmp_path).history  # --force refuses before it discards
     (tmp_path / "config.yaml").write_text("recipe: r\npreset: p\nbeam: 10\n")
     with pytest.raises(UserError, match=rf"config\.yaml \(version 1 of the settings, not {SCHEMA}\): beam: "):
         load(tmp_path / "config.yaml")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -16,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hmerbench.benchmarks import doctor
+from hmerbench.benchmarks import doctor, environment
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.doctor import Check
 from hmerbench.benchmarks.environment import best_device
@@ -35,6 +36,27 @@ def only(checks: Iterator[Check], name: str = "") -> Check:
 
 def assert_fixable(check: Check, status: str, words: str) -> None:
     assert check.status == status and words in check.words and check.fix
+
+
+def test_every_change_of_the_code_is_another_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other code has read is then read again."""
+    monkeypatch.setattr(environment, "CHECKOUT", tmp_path)
+    assert environment.revision() is None  # no checkout
+    known, new = tmp_path / "pyproject.toml", tmp_path / "models/inner/new.py"
+    known.write_text("1")
+    new.parent.mkdir(parents=True)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    found = [environment.revision()]
+    for path, text in ((known, "2"), (known, "3"), (new, "4"), (new, "5")):
+        path.write_text(text)
+        found.append(environment.revision())
+    assert [re.fullmatch(r"[0-9a-f]{40}(\+[0-9a-f]{8})?", name or "") is not None for name in found] == [True] * 5
+    assert "+" not in str(found[0]) and len({*found}) == 5 and environment.revision() == found[-1]
+    subprocess.run([*git, "rm", "-q", "-f", "pyproject.toml"], check=True)
+    subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    assert environment.revision() is None  # installed within another project
 
 
 # ------------------------------------------------------------------------------------------------ the doctor

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,13 +15,14 @@ import torch
 from hmerbench.benchmarks import reproduce as job
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import Diverged, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
 from hmerbench.benchmarks.report.presets import expected_seconds
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.runtime import configure_output
 from hmerbench.evaluation.scoring.inputs import tsv
@@ -96,7 +98,7 @@ def test_stages_that_are_done_are_not_repeated(
         printed.flush()
     again = printed.buffer.getvalue().decode("latin-1")  # type: ignore[attr-defined]
     assert stages == [] and "already done" in again and "BTTR -> CoMER (Fusion)" in again
-    reproduce(["bttr"], preset, [7], archive, tmp_path, force=True)
+    reproduce(["bttr"], preset, [7, 7], archive, tmp_path, force=True)
     assert stages == ["train", "predict", "score"]
 
 
@@ -206,6 +208,18 @@ def test_a_job_that_is_refused_discards_nothing(archive: Path, tmp_path: Path, s
     assert (bttr / "checkpoint.json").exists() and RunFolder(bttr).history
 
 
+def test_no_other_job_slips_in_while_trainings_are_forgotten(tmp_path: Path, monkeypatch) -> None:
+    runs = [RunFolder(tmp_path / str(seed), resolve("bttr", "smoke", seed)) for seed in (7, 8)]
+
+    def another(run: RunFolder, *_: object) -> None:
+        for other in runs:
+            with pytest.raises(UserError, match="is working in it"), locked(other.path):
+                pass
+
+    monkeypatch.setattr(RunFolder, "write", another)
+    forget_trainings(runs)
+
+
 def test_lost_weights_of_a_finished_run_are_written_again(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     tiny_config(archive, {"select": "last", "training": {"schedule": {"name": "cosine"}}})
     preset = str(archive / "tiny.yaml")
@@ -239,7 +253,9 @@ def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Pat
     preset = preset_of(archive)
     reproduce(["bttr"], preset, [7], archive, tmp_path)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
-    weights, predictions = folder / "best.safetensors", folder / "predictions/2014.tsv"
+    weights, predictions, scores = (
+        folder / name for name in ("best.safetensors", "predictions/2014.tsv", "scores/2014.json")
+    )
     tomorrow = time.time() + 86400
 
     def unchanged() -> None:
@@ -257,7 +273,14 @@ def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Pat
     def no_record() -> None:  # as in a folder that an older version made
         (folder / "sources.json").unlink()
 
-    expected = {unchanged: [], other_weights: ["predict"], other_predictions: ["score"], no_record: []}
+    def older_scorer() -> None:
+        scores.write_text(scores.read_text().replace("|v:", "|v:0"))
+
+    def damaged_score() -> None:
+        scores.write_text("{")
+
+    expected = {unchanged: [], other_weights: ["predict"], other_predictions: ["score"]}
+    expected |= {older_scorer: ["score"], damaged_score: ["score"], no_record: []}
     for change, first in expected.items():
         stages.clear()
         change()
@@ -296,6 +319,9 @@ def test_missing_input_is_named(archive: Path, tmp_path: Path) -> None:
         cli.app(["score", str(folder), "--years", "2014", *given], standalone_mode=False)
     with pytest.raises(UserError, match="no test set '2016', only 2014"):
         cli.app(["reproduce", "--years", "2016", *given], standalone_mode=False)
+    shutil.copytree(archive, tmp_path / "mine", ignore=shutil.ignore_patterns("2014"))
+    with pytest.raises(UserError, match="mine: it has no test set; put the captions of one"):  # not "done"
+        cli.app(["reproduce", "--crohme", str(tmp_path / "mine")], standalone_mode=False)
 
 
 def test_a_subset_is_scored_as_such(archive: Path, tmp_path: Path, stages: list[str]) -> None:
@@ -307,7 +333,10 @@ def test_a_subset_is_scored_as_such(archive: Path, tmp_path: Path, stages: list[
     assert "foreign 2014 [3 evenly spaced]" in (space / "table2.csv").read_text()
 
 
-def test_interrupted_training_keeps_earlier_results(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:
+def test_interrupted_training_keeps_earlier_results(
+    archive: Path, tmp_path: Path, stages, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But they are not its own: nothing shows them as what it reads."""
     preset = preset_of(archive)
     reproduce(["bttr"], preset, [7], archive, tmp_path)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
@@ -319,6 +348,15 @@ def test_interrupted_training_keeps_earlier_results(archive: Path, tmp_path: Pat
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reproduce(["bttr"], preset, [7], archive, tmp_path, force=True)
+
+    def diverges(*_):
+        raise Diverged("the loss is no longer finite")
+
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", diverges)
+    capsys.readouterr()
+    with pytest.raises(Diverged):
+        reproduce(["bttr"], preset, [7], archive, tmp_path)
+    assert "this job" not in capsys.readouterr().out and RunFolder(folder).status == ("untrained", "")
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
 
 

@@ -121,7 +121,7 @@ def export(
         from hmerbench.benchmarks.data.archive import open_archive
         from hmerbench.benchmarks.export.compare import bench_export, page
 
-        return print(page(bench_export(open_archive(compare), [run], results, images)))
+        return print(page(bench_export(open_archive(compare, trains=False), [run], results, images)))
     if to == "hub" and not run.is_dir():
         raise UserError(f"{run}: a model card tells the scores of a run; give its folder")
     recognizer = Recognizer.load(run)
@@ -186,7 +186,7 @@ def draw(
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
 
     if replay:
-        open_archive(replay)  # refused before a page is made
+        open_archive(replay, trains=False)  # refused before a page is made
     recognizer, path = Recognizer.load(run, fast=not large), output or results / "local/draw/index.html"
     make.write_page(recognizer, path, results / "local/onnxruntime-web")
     print(f"{path}: reads with {recognizer.name}, {path.stat().st_size / 1e6:.1f} MB; open it in a browser")

@@ -44,7 +44,9 @@ EngineName = Annotated[str, typer.Option("--engine", help="local: this machine |
 Jobs = Annotated[
     int | None,
     typer.Option(
-        help="concurrent runs (engine local), on equal shares of the cores; default: as many as fill a GPU", min=1
+        help="concurrent runs (engine local), on equal shares of the cores, also where fewer are left, so that weights "
+        "are the same bit for bit; default: as many as fill a GPU",
+        min=1,
     ),
 ]
 Workers = Annotated[

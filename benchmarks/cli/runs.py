@@ -90,6 +90,7 @@ def train(
     """Train or resume one run; on several devices with torchrun. With --from, fine-tune weights on your data."""
     from hmerbench.benchmarks.resolve import resolve
     from hmerbench.benchmarks.runs.folder import RunFolder
+    from hmerbench.benchmarks.runs.listing import forget_trainings
     from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, workspace
     from hmerbench.benchmarks.tracking.track import live, track
     from hmerbench.benchmarks.training.fine_tuning import fine_tuned, tell_gain
@@ -102,8 +103,8 @@ def train(
         raise UserError(f"{folder}: this run has its own preset and seed; leave out --preset and --seed")
     if folder:
         run, archive = open_run(folder, crohme, results, trains=True)
-        can_train = (run.path / "checkpoint.safetensors").exists() or not run.history
-        if run.weights.exists() and not can_train and not force:
+        can_train = force or (run.path / "checkpoint.safetensors").exists() or not run.history
+        if not can_train and (run.weights.exists() or run.scores):
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     elif start:
         refuse_unknown([], preset or PRESETS[0])
@@ -120,7 +121,7 @@ def train(
     announce(archive)
     remember(archive, results)
     if force:
-        run.forget_training()
+        forget_trainings([run])
     done = "it was trained already; --force trains it again" if run.trained else "trained"
     with live(run.path):
         train(run, archive)
@@ -130,13 +131,23 @@ def train(
 
 
 @app.command(rich_help_panel=PANEL)
-def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
+def predict(
+    folder: Folder,
+    crohme: Crohme = None,
+    years: Years = "",
+    results: Results = RESULTS,
+    force: Annotated[bool, typer.Option("--force", help="replace predictions that a run was packed with")] = False,
+) -> None:
     """Recognize test sets with a trained run."""
     from hmerbench.benchmarks.recognition.predict import predict
     from hmerbench.benchmarks.runs.workspace import select_splits
 
     run, archive = open_run(folder, crohme, results)
-    predict(run, archive, select_splits(archive, parse_list(years)))
+    splits = select_splits(archive, parse_list(years))
+    if packed := [] if force else [split for split in splits if run.packed_with(split)]:
+        fix = f"`hmerbench evaluate --weights {folder}` reads beside them, --force replaces them"
+        raise UserError(f"{folder}: packed with its predictions of {', '.join(packed)}, by unrounded weights; {fix}")
+    predict(run, archive, splits)
     print(f"recognized: {run.path / 'predictions'}")
 
 

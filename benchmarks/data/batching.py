@@ -181,6 +181,7 @@ class TrainingSet:
 
         In order `shape`, a row without scale augmentation takes as many steps as the others, for which its batches,
         fuller as no image grows, repeat: the authors' batches are made before images are scaled, so theirs are as many.
+        Where they are more, as they may be on little data, none is left out.
         """
         share = min(1.0, (epoch + 1) / (self.batching.curriculum + 1))
         present = [i for i in self.by_length if self.samples[i].takes_part(epoch)]
@@ -193,8 +194,8 @@ class TrainingSet:
             batches = self._shape_batches(epoch, chosen, augmentation)
         count = len(batches)
         if self.batching.order == "shape" and augmentation and augmentation.scale is None:
-            scaled_as_others = augmentation.model_copy(update={"scale": Augmentation().scale})
-            count = len(self._shape_batches(epoch, chosen, scaled_as_others))
+            scaled_as_others = augmentation.model_copy(update={"scale": augmentation.scale_of_others})
+            count = max(count, len(self._shape_batches(epoch, chosen, scaled_as_others)))
         steps = -(-count // micro_batches)
         order = np.resize(self._draw(epoch, len(self.samples)).permutation(len(batches)), steps * micro_batches)
         return [[chosen[i] for i in batches[number]] for number in order]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.errors import FAULTS
+from hmerbench.benchmarks.errors import gpu_failure
 
 
 class Died(Exception):
@@ -36,8 +36,8 @@ class Place:
 
 
 class Here:
-    """Jobs in this process, one at a time: every job has ended when `start` returns. Anything but a fault of its input,
-    such as a full disk, ends all."""
+    """Jobs in this process, one at a time: every job has ended when `start` returns. A failing GPU ends all, as this
+    process cannot use it again."""
 
     def __init__(self, place: Place):
         self.place, self.results = place, dict[str, Exception | None]()
@@ -46,7 +46,9 @@ class Here:
         """Do job(place, *arguments)."""
         try:
             self.results[name] = job(self.place, *arguments)
-        except FAULTS as error:
+        except Exception as error:
+            if gpu_failure(error):
+                raise
             self.results[name] = error
 
     def ended(self, seconds: float) -> dict[str, Exception | None]:

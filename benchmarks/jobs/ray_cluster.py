@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.benchmarks.data.archive import ink_beside
+from hmerbench.benchmarks.environment import GRAPHS, WORKERS
 from hmerbench.benchmarks.errors import UserError, reason, without_secrets
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.jobs.place import Died, Place
@@ -132,6 +133,8 @@ class NodePlace(Place):
         super().__init__(data, Path())
         self.content, self.depot = content, depot
         self.known: dict[str, Times] = {}  # folder -> files that the depot has
+        # how the driver says that runs are computed, by --workers and --no-graphs
+        self.environment = {name: os.environ[name] for name in (WORKERS, GRAPHS) if name in os.environ}
 
     def data(self) -> Path:
         """The data; what was sent of them is copied to this node."""
@@ -156,6 +159,7 @@ class NodePlace(Place):
 
 
 def _task(place: NodePlace, job: Callable[..., None], *arguments: Any) -> None:
+    os.environ.update(place.environment)
     configure_libraries()
     configure_output()
     with tempfile.TemporaryDirectory(prefix="hmerbench-") as scratch:

@@ -89,7 +89,7 @@ class Lines:
     @classmethod
     def of(cls, search: Search, vocabulary: Vocabulary) -> "Lines":
         """Those of a run's settings. Raises UserError also if the file is not the one that the run was made with."""
-        path, digest = Path(search.language.weights), search.language.digest
+        path, digest = search.language.path, search.language.digest
         lines = cls(path, vocabulary)
         if digest and digest_of(path) != digest:
             raise UserError(
@@ -198,7 +198,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             own = {name.partition("/")[2]: found[name] for name in found if name.partition("/")[0] == split}
             write_predictions(run, split, own, model.vocabulary)
             run.record_source(f"predictions/{split}.tsv", weights)
-        forget(run.path)
+    forget(run.path)  # not sooner: the same command, stopped in the last set, reads none of the others again
 
 
 def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> list[Sample]:
@@ -217,7 +217,7 @@ def _read_part(
     configure_libraries()
     run, device = RunFolder(folder), best_device()
     torch.set_num_threads(1)
-    samples = named_samples(open_archive(archive), splits, run.settings)
+    samples = named_samples(open_archive(archive, trains=False), splits, run.settings)
     model = load_weights(run.weights, run.settings.model).to(device).eval()
     what = ", ".join(splits) if part == 0 else None
     kept = Kept(folder, made_by | {"sets": splits, "part": part, "parts": parts})

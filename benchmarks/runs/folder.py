@@ -20,8 +20,9 @@ from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names
 from hmerbench.benchmarks.runs.run import Open, Run, state_of, store_key
 from hmerbench.benchmarks.strict_files import read_plain, validate
+from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoring.metrics import Expression
-from hmerbench.evaluation.scoring.score import Score
+from hmerbench.evaluation.scoring.score import VERSION, Score, fields_of
 from hmerbench.models.files import one_line
 
 
@@ -94,7 +95,11 @@ class RunFolder(Run[Config]):
     # ----------------------------------------------------------------------------------------------------- contents
 
     def sets(self, pattern: str) -> list[str]:
-        """The test sets with a file that matches `pattern`, such as scores/*.json."""
+        """The test sets with a file that matches `pattern`, such as scores/*.json; no scores of an earlier training,
+        which the folder keeps until the new one ends."""
+        with suppress(UserError):  # whoever asks for the progress is told that it is damaged
+            if not pattern.startswith("predictions/") and not self.finished:
+                return []
         return sorted(path.stem for path in self.path.glob(pattern))
 
     def expressions(self, split: str) -> dict[str, Expression]:
@@ -154,13 +159,21 @@ class RunFolder(Run[Config]):
         return self.weights.exists()
 
     def refuse_other(self) -> None:
-        """Raise UserError if the folder holds a run of other settings."""
+        """Raise UserError if the folder holds a run of other settings, or of an older version of them."""
+        if (version := self.settings.schema_version) != SCHEMA:
+            raise UserError(
+                f"{self.path}: the run has version {version} of the settings, and this suite has {SCHEMA}: its results "
+                "stay readable, but it cannot be trained further; give recipe, preset and seed to train it again"
+            )
         check_folder(self.settings, self.path)
 
     @property
     def finished(self) -> bool:
-        """Whether training is over; that of a committed run, which has no checkpoint, is."""
-        return (state := self.state) is None or state["finished"]
+        """Whether no training is under way; none is in a folder without a checkpoint, as a committed run's, unless its
+        history was emptied for one."""
+        if state := self.state:
+            return state["finished"]
+        return not (history := self.path / "history.jsonl").exists() or history.stat().st_size > 0
 
     @property
     def trained(self) -> bool:
@@ -173,9 +186,17 @@ class RunFolder(Run[Config]):
         """Whether a test set was recognized with the current weights."""
         return self.trained and self._fresh(f"predictions/{split}.tsv", "best.safetensors")
 
+    def packed_with(self, split: str) -> bool:
+        """Whether this is a packed run, whose weights are rounded, with predictions of a test set from before that."""
+        name = f"predictions/{split}.tsv"
+        return self.state is None and bool(self.history) and name not in self.sources and (self.path / name).exists()
+
     def scored(self, split: str) -> bool:
-        """Whether the current predictions of a test set are scored."""
-        return self.recognized(split) and self._fresh(f"scores/{split}.json", f"predictions/{split}.tsv")
+        """Whether the current predictions of a test set are scored, by the present version of the scorer."""
+        with suppress(UserError, InputError):  # what is damaged is made again
+            if self.recognized(split) and self._fresh(name := f"scores/{split}.json", f"predictions/{split}.tsv"):
+                return fields_of(self._read(name, Score).signature)["v"] == VERSION
+        return False
 
     def _fresh(self, name: str, source: str) -> bool:
         """Whether a file was made from the present contents of `source`; without a record, as committed, it was."""
@@ -295,10 +316,12 @@ class RunFolder(Run[Config]):
     @property
     def external(self) -> bool:
         """Whether a program outside the suite trained it, in whole or in part, or a network that it reads with: the
-        suite alone records its own version."""
+        suite alone records its own version. A network that is not here, beside this run or elsewhere, may be such."""
         own = any("versions" in place and "hmerbench" not in place["versions"] for place in self.environments)
-        others = (self.path.parents[1].joinpath(*Path(run).parts[-2:]) for run in self.settings.search.together.runs)
-        return own or any(RunFolder(path).external for path in others if path.exists())
+        root, others = self.path.absolute().parents[1], self.settings.search.together.folders
+        beside = {path: root.joinpath(*path.parts[-2:]) for path in others}
+        found = [near if near.exists() else path for path, near in beside.items()]
+        return own or any(not path.exists() or RunFolder(path).external for path in found)
 
     @property
     def core_minutes(self) -> float:

@@ -1,10 +1,12 @@
 """Runs of either kind, recipes, and their listing. Imports no torch, so that it is fast."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.language_settings import RECIPES
 from hmerbench.benchmarks.resolve import SHIPPED, names
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -23,6 +25,19 @@ def shipped(kind: str, key: str = "description") -> dict[str, str]:
 def run_in(folder: Path) -> AnyRun:
     """The run in a folder. Without settings it counts as a recognizer's, whose reading says what is missing."""
     return next((kind for kind in KINDS if (folder / kind.FILE).exists()), RunFolder)(folder)
+
+
+def forget_trainings(runs: Sequence[AnyRun]) -> None:
+    """Make the next training of each start afresh; what earlier ones made stays until newer files replace it. Raises
+    UserError, and forgets none, if one cannot be trained or another process works in its folder."""
+    with ExitStack() as locks:
+        for run in runs:
+            run.refuse_other()
+            locks.enter_context(locked(run.path))
+        for run in runs:
+            for name in run.PROGRESS:
+                (run.path / name).unlink(missing_ok=True)
+            run.write("history.jsonl", [])  # an empty one keeps another run's weights from being reused
 
 
 def runs(results: Path, kind: type[AnyRun] = RunFolder) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no
 
 from hmerbench.benchmarks.config import RunSettings
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import content_of, folders_with, locked, write_atomically
+from hmerbench.benchmarks.files import content_of, folders_with, write_atomically
 from hmerbench.benchmarks.language_settings import LanguageSettings
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.strict_files import first_fault, read_plain, read_yaml, validate
@@ -108,13 +108,6 @@ class Run(Generic[Settings]):
     def write(self, name: str, content: Any) -> None:
         """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
         write_atomically(self.path / name, content_of(name, content))
-
-    def forget_training(self) -> None:
-        """Make the next training start afresh; what an earlier one made stays until newer files replace it."""
-        with locked(self.path):
-            for name in self.PROGRESS:
-                (self.path / name).unlink(missing_ok=True)
-            self.write("history.jsonl", [])  # an empty one keeps another run's weights from being reused
 
     @cached_property
     def settings(self) -> Settings:

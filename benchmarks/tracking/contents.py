@@ -33,7 +33,6 @@ from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.strict_files import flat
 from hmerbench.evaluation.datasets import datasets
 from hmerbench.evaluation.scoring.metrics import METRICS
-from hmerbench.evaluation.scoring.score import Score
 
 NOTE = "mlflow.note.content"
 EPOCHS_PER_BATCH = 50  # MLflow takes 1000 points per request; an epoch's points must be logged all or none
@@ -47,13 +46,13 @@ def metric_name(name: str) -> str:
 
 
 def _made_by(run: AnyRun) -> dict[str, str]:
-    """MLflow's tags for who made a run, by which command and revision; `+` ends the latter if files were changed."""
+    """MLflow's tags for who made a run, by which command and revision, which has a `+` if files were changed."""
     tags = {"mlflow.source.type": "LOCAL", "mlflow.source.name": run.command}
     with suppress(OSError, KeyError):  # a container's user may have no name
         tags["mlflow.user"] = getpass.getuser()
     if revision := run.environment.get("revision"):
-        tags |= {"git_revision": revision, "mlflow.source.git.commit": revision.rstrip("+")}
-        tags["mlflow.source.git.dirty"] = str(revision.endswith("+")).lower()
+        tags |= {"git_revision": revision, "mlflow.source.git.commit": revision.partition("+")[0]}
+        tags["mlflow.source.git.dirty"] = str("+" in revision).lower()
     return tags
 
 
@@ -71,7 +70,7 @@ def log_facts(client: MlflowClient, mlrun: Run, run: AnyRun, in_table: bool) -> 
         if mlrun.data.tags.get(NOTE, title).startswith(title):  # else somebody wrote another
             # each score linked to its file in the user interface, as Markdown
             place = f"#/experiments/{mlrun.info.experiment_id}/runs/{mlrun.info.run_id}/artifacts/scores"
-            scores = (f"- [{split}]({place}/{split}.json): `{score}`" for split, score in scores_of(run).items())
+            scores = (f"- [{split}]({place}/{split}.json): `{score}`" for split, score in run.scores.items())
             tags[NOTE] = "\n".join([title, *scores])
     client.log_batch(
         mlrun.info.run_id,
@@ -97,7 +96,7 @@ def log_scores(client: MlflowClient, mlrun: Run, run: RunFolder, model: LoggedMo
     """Log the scores that the run or its model lacks, each of the model and on its dataset."""
     ofs_model = {(metric.key, metric.value) for metric in (model.metrics or [])} if model else None
     points = []
-    for split, score in scores_of(run).items():
+    for split, score in run.scores.items():
         of_model = {"model_id": model.model_id if model else None, "run_id": mlrun.info.run_id}
         of_model |= {"dataset_name": f"{run.data}-{split}", "dataset_digest": split_digest(run, split)}
         made = int(1000 * (run.path / f"scores/{split}.json").stat().st_mtime)
@@ -121,7 +120,7 @@ def log_perplexity(client: MlflowClient, mlrun: Run, run: LanguageRun) -> None:
 
 def log_datasets(client: MlflowClient, run_id: str, run: RunFolder) -> None:
     """Log the training set and the scored test sets as inputs; MLflow ignores those it already has."""
-    scores, inputs = scores_of(run), []
+    scores, inputs = run.scores, []
     for split in ("train", *scores):
         tags = {"mlflow.data.context": "training" if split == "train" else "testing"}
         profile = None
@@ -200,10 +199,5 @@ def ends(run: AnyRun) -> list[int]:
     return [run.started + int(1000 * seconds) for seconds in run.seconds]
 
 
-def scores_of(run: RunFolder) -> dict[str, Score]:
-    """The run's scores; none during its training, as the folder keeps those of an earlier one until it ends."""
-    return run.scores if run.finished else {}
-
-
 def _signatures(run: RunFolder) -> dict[str, str]:
-    return {split: score.signature for split, score in scores_of(run).items()}
+    return {split: score.signature for split, score in run.scores.items()}

@@ -80,7 +80,7 @@ def _files(settings: Config, run: Path) -> dict[Path, str]:
     """The files that a run reads with, and their names in the model."""
     search, files = settings.search, {run / name: name for name in ("config.yaml", "best.safetensors")}
     if search.language.weights:
-        files[Path(search.language.weights)] = "language.safetensors"
+        files[search.language.path] = "language.safetensors"
     for number, weights in enumerate(search.together.weights):
         files |= {weights: f"together{number}/best.safetensors"}
         files |= {weights.with_name("config.yaml"): f"together{number}/config.yaml"}

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from hmerbench.benchmarks.config import SCHEMA
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.data.samples import Sample
@@ -25,7 +24,6 @@ from hmerbench.benchmarks.errors import Diverged, UserError, lacks_memory, out_o
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.printing import TrainingProgress, err_console
 from hmerbench.benchmarks.recognition.predict import recognize
-from hmerbench.benchmarks.resolve import check_folder
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
@@ -71,19 +69,13 @@ def train(
     If `select` is last and a finished sibling run differs only in its search, its weights are copied instead. `samples`
     replace the archive's training set and are not subject to `config.data.limit`. `on_epoch` is called with each
     epoch's line of the history once its checkpoint is written; an exception in it ends the training. Raises UserError
-    for a folder of other settings, a damaged checkpoint, or a folder in which another process trains, and its subclass
-    Diverged for a loss that is no longer finite.
+    for a folder of other settings or of an older version of them, a damaged checkpoint, or a folder in which another
+    process trains, and its subclass Diverged for a loss that is no longer finite.
     """
-    config, path = run.settings, run.path
-    if config.schema_version != SCHEMA:
-        raise UserError(
-            f"{path}: the run has version {config.schema_version} of the settings, and this suite has {SCHEMA}: its "
-            "results stay readable, but it cannot be trained further; give recipe, preset and seed to train it again"
-        )
-    team = Team.gather()
+    path, team = run.path, Team.gather()
     # workers of a killed training end a moment after it, and have its lock until then
     with locked(path, seconds=2) if team.rank == 0 else nullcontext():
-        check_folder(config, path)
+        run.refuse_other()
         if team.rank == 0:
             remove_partial(path)
         if team.rank == 0 and samples is None and (source := adopt_training(run)):

@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,29 @@ def test_batches_repeat_to_fill_the_last_step(micro_batches):
     plan = training.plan(0)
     assert plan and len(plan) % micro_batches == 0
     assert {i for batch in plan for i in batch} == set(range(61))
+
+
+def test_a_row_without_scaling_sees_every_image():
+    """Also where its batches are more than those of the rows that it takes as many steps as."""
+    plain = Augmentation(scale=None, stretch=0.15, rotation=4.0, shear=0.15)
+    for seed in (3, 9):
+        training = TrainingSet(made_up(40, seed), config(plain, size=24, pixels=240_000, coarse=True))
+        assert {i for batch in training.plan(5) for i in batch} == set(range(40))
+
+
+def test_a_row_without_scaling_takes_as_many_steps_as_the_others_of_its_preset(tmp_path: Path):
+    steps = set()
+    for scale in ([0.98, 1.02], [0.7, 1.4], [1.5, 2.5]):
+        preset = tmp_path / "preset.yaml"
+        preset.write_text(f"base: small\naugmentation: {{scale: {scale}}}\ndata: {{scale: 1.0}}")
+        rows = [resolve(recipe, str(preset), 7) for recipe in ("bttr", "bttr-baseline")]
+        without, with_ = (len(TrainingSet(made_up(60), row).plan(1)) for row in rows)
+        assert without == with_
+        steps.add(without)
+    assert len(steps) == 3
+    plain = resolve("bttr", "small", 7)
+    assert "scale_of_others" not in plain.to_yaml() and rows[0].to_yaml().count("scale_of_others") == 1
+    assert rows[0].digest != plain.digest and "scale_of_others" not in rows[1].to_yaml()
 
 
 def test_padding_is_marked_and_black():

@@ -47,7 +47,7 @@ def put_expressions(folder: Path, split: str, errors: Iterable[int], buckets: It
 
 
 def put_environment(folder: Path, **over: Any) -> None:
-    made = {"started": "2026-01-01T00:00:00+00:00", "device": "cpu", "threads": 1, "revision": "0123abcd+"}
+    made = {"started": "2026-01-01T00:00:00+00:00", "device": "cpu", "threads": 1, "revision": "0123abcd+89abcdef"}
     put(folder / "environment.json", json.dumps(made | {"versions": {"torch": "2.13.0", "hmerbench": "0.1.0"}} | over))
 
 

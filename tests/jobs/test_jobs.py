@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.environment import GRAPHS, WORKERS, Execution
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import zipped
 from hmerbench.benchmarks.jobs import ray_cluster
 from hmerbench.benchmarks.jobs.engine import CONTROL, LOG, PIPE, MultiProcessService, Placing, Processes
-from hmerbench.benchmarks.jobs.place import Died
+from hmerbench.benchmarks.jobs.place import Died, Here, Place
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.tuning.space import pose
@@ -53,6 +55,16 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
     assert isinstance(ended["five"], Died)  # so it is started again
     assert str(ended["five"]) == f"its GPU failed (CUDA error: unspecified launch failure); see {tmp_path}/five.log"
     assert processes.ended(0) == {}
+
+
+def test_jobs_here_fail_one_by_one_unless_their_gpu_does(archive: Path, tmp_path: Path) -> None:
+    here = Here(Place(archive, tmp_path))
+    for name, job in {"one": fails, "two": crashes, "three": ends}.items():
+        here.start(name, job, *("no/such/folder",) * (job is ends))
+    ended = here.ended(0)
+    assert [type(error) for error in ended.values()] == [UserError, KeyError, FileNotFoundError]
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        here.start("four", loses_its_gpu)
 
 
 def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
@@ -111,6 +123,16 @@ def test_a_folder_of_texts_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     place.workspace = tmp_path / "node"
     assert place.data() == tmp_path / "node/ptb" and (place.data() / "valid.txt").read_text() == "valid"
     assert sorted(path.name for path in place.data().iterdir()) == ["test.txt", "train.txt", "valid.txt"]
+
+
+def test_how_runs_are_computed_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {WORKERS: "2", GRAPHS: "0"}.items():
+        monkeypatch.setenv(name, value)
+    place, seen = ray_cluster.NodePlace(tmp_path, {}, None), list[Execution]()
+    for name in (WORKERS, GRAPHS):
+        monkeypatch.delenv(name)
+    ray_cluster._task(place, lambda _: seen.append(Execution.on(torch.device("cuda"))))
+    assert seen == [Execution(workers=2, graphs=False)]
 
 
 def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A search that is stopped goes on where it was, to the same predictions."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,35 @@ def test_stopped_and_resumed_is_equal(run: RunFolder, archive: Path, searched: l
     searched.clear()
     assert written(run, data) == expected
     assert searched == batches[left:] and not kept(run)
+
+
+def test_sets_that_were_read_before_it_stopped_are_not_read_again(
+    run: RunFolder, archive: Path, tmp_path: Path, searched: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(archive, tmp_path / "two")
+    shutil.copytree(archive / "data/2014", tmp_path / "two/data/2016")
+    data, sets = open_archive(tmp_path / "two"), ["2014", "2016"]
+
+    def stopped(_: RunFolder, split: str, *rest: object) -> None:
+        if split == "2016":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(reading, "write_predictions", stopped)
+        patch.setattr(RunFolder, "record_source", stopped)
+        predict(run, data, sets)
+    assert searched and len(kept(run)) == 2
+    searched.clear()
+    predict(run, data, sets)
+    assert not searched and not kept(run) and run.sets("predictions/*.tsv") == sets
+
+
+def test_a_process_of_a_gpu_reads_an_archive_without_a_training_set(
+    run: RunFolder, archive: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(archive, tmp_path / "test", ignore=shutil.ignore_patterns("train"))
+    run.write("config.yaml", run.settings.to_yaml())
+    assert reading._read_part(run.path, tmp_path / "test", ["2014"], {}, 0, 2)
 
 
 def test_what_other_weights_have_read_is_read_again(run: RunFolder, archive: Path, searched: list) -> None:

@@ -315,6 +315,9 @@ def test_who_made_a_run_is_told(tmp_path: Path) -> None:
     lines = {row[0]: row for row in cells_of(provenance(root))}
     programs = {model: lines[model][3] for model in models}
     assert [*programs.values()] == ["suite", "external", "external, then suite", "suite, and external"]
+    config["search"]["together"]["runs"] = ["results/reproduced/nowhere/small-seed7"]
+    (both / "config.yaml").write_text(yaml.safe_dump(config))
+    assert RunFolder(both).external  # what is not here is not known
     assert lines["CoMER (Cross)"][4:7] == ["H200, then EPYC", "GPU, then no matrix unit", "2.11.0, then 2.13.0"]
     assert lines["CoMER (Self)"][9] == "0123456" and lines["BTTR"][-3:] == ["2 (core)", "20", "no"]
     assert lines["CoMER (Fusion)"][-1] == "of small-seed7"

@@ -121,7 +121,8 @@ def test_the_contents_of_a_run(tmp_path: Path) -> None:
     assert run.info.end_time
     assert run.data.params["training.optimizer.lr"] == "0.08" and run.data.metrics["2014/exprate"] == 17
     tags = run.data.tags
-    assert tags["git_revision"] == "0123abcd+" and tags["mlflow.source.git.commit"] == "0123abcd"
+    assert tags["git_revision"] == "0123abcd+89abcdef" and tags["mlflow.source.git.commit"] == "0123abcd"
+    assert tags["mlflow.source.git.dirty"] == "true"
     assert tags["preset"] == "smoke" and tags["signature.2014"].startswith("ExpRate|")
     assert tags["env.versions.torch"] == "2.13.0" and run.info.end_time - run.info.start_time == 180_000
     assert (tmp_path / "mlartifacts").is_dir()
@@ -377,7 +378,8 @@ def test_a_retraining_leaves_the_earlier_run_alone_and_logs_no_results_of_it(tmp
     folder = put_run(tmp_path, "bttr", epochs=3)
     before = shutil.copytree(folder, tmp_path / "before")
     run_id = logged(folder)
-    RunFolder(folder).forget_training()
+    (folder / "checkpoint.json").unlink()  # as --force does
+    put_epochs(folder, 0)
     put_environment(folder, revision="another")
     assert tracking.track(folder, running=True) is None  # there is no epoch yet
     process = subprocess.Popen([sys.executable, "-m", tracking.__name__, folder, "60"], stdin=subprocess.PIPE)
@@ -386,7 +388,7 @@ def test_a_retraining_leaves_the_earlier_run_alone_and_logs_no_results_of_it(tmp
     assert tracking.track(folder, running=True) is None  # the checkpoint is written after the history
     put_state(folder, False)
     other, client = logged(folder, running=True), client_of(tmp_path)
-    assert client.get_run(run_id).data.tags["git_revision"] == "0123abcd+"
+    assert client.get_run(run_id).data.tags["git_revision"] == "0123abcd+89abcdef"
     check_complete(client, run_id, before)
     assert artifacts(client, other) == {"config.yaml", "environment.json", "history.jsonl"}
     (half_done,) = [run for run in all_runs(client) if run.info.run_id == other]
@@ -402,7 +404,8 @@ def test_a_retraining_with_the_same_losses_leaves_the_finished_run_alone(tmp_pat
     folder = put_run(tmp_path, "bttr", epochs=3)
     before = shutil.copytree(folder, tmp_path / "before")
     run_id = logged(folder)
-    RunFolder(folder).forget_training()
+    (folder / "checkpoint.json").unlink()  # as --force does
+    put_epochs(folder, 0)
     put_epochs(folder, 1)
     put_state(folder, False)
     put_environment(folder, revision="another")

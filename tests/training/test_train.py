@@ -26,6 +26,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.training import trainer
 from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
@@ -245,7 +246,7 @@ def test_a_kill_between_two_files_of_a_checkpoint(archive, straight, tmp_path, m
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(Path, "unlink", killed)
-            run.forget_training()
+            forget_trainings([run])
     assert not run.trained
     train(run, open_archive(archive))
     assert run.trained and recorded(run.path) == recorded(straight) and same(weights(run.path), weights(straight))
@@ -291,13 +292,16 @@ def test_a_finished_run_is_left_alone(archive, straight):
 
 
 def test_results_of_earlier_weights_end_with_them(archive, tmp_path):
-    """A forced training keeps them until it is over: then they would stand beside the new ones."""
+    """A forced training keeps them until it is over, when they would stand beside the new ones, but as no scores."""
     run = RunFolder(tmp_path, tiny_config(archive, {"training": {"epochs": 1}}))
     for name in ("predictions/2014.tsv", "scores/2014.json", "errors/2014.json", "symlg/2014.zip"):
         run.write(name, "")
     seen = []
-    train(run, open_archive(archive), lambda _: seen.append(run.sets("scores/*.json")))
-    assert seen == [["2014"]] and not list(tmp_path.rglob("2014.*"))
+    assert run.sets("scores/*.json") == ["2014"]
+    forget_trainings([run])
+    assert run.sets("scores/*.json") == []  # also if it then diverges
+    train(run, open_archive(archive), lambda _: seen.append((run.sets("scores/*.json"), [*run.path.glob("scores/*")])))
+    assert seen == [([], [tmp_path / "scores/2014.json"])] and not list(tmp_path.rglob("2014.*"))
 
 
 def train_together(archive: Path, folder: Path, overrides: dict, *dies: tuple[int, float]) -> list[int | None]:
@@ -542,7 +546,7 @@ def test_another_search_adopts_the_same_training(archive, last_epoch, capsys, ch
     assert same(weights(other.path), weights(last_epoch.path)) and other.history == last_epoch.history
     assert other.trained and RunFolder(other.path).settings == other.settings != last_epoch.settings
     assert other.weights.read_bytes() == last_epoch.weights.read_bytes()
-    other.forget_training()  # so that it is trained, not copied
+    forget_trainings([other])  # so that it is trained, not copied
     train(other, data)
     assert "only in its search" not in capsys.readouterr().err
     assert recorded(other.path) == recorded(last_epoch.path) and other.history != last_epoch.history
@@ -607,14 +611,14 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
     config = tiny_config(archive, overrides)
     for attempt in (
         lambda: train(RunFolder(tmp_path, config), open_archive(archive)),
-        RunFolder(tmp_path).forget_training,
+        lambda: forget_trainings([RunFolder(tmp_path)]),
     ):
         with pytest.raises(UserError, match=rf"process {first.pid} on .* is working in it; wait until it ends"):
             attempt()
     assert (tmp_path / "checkpoint.safetensors").exists()
     first.kill()
     first.join(600)
-    RunFolder(tmp_path).forget_training()
+    forget_trainings([RunFolder(tmp_path)])
     assert not (tmp_path / "checkpoint.safetensors").exists()
 
 

@@ -224,7 +224,7 @@ def replayed(
 def replay(recognizer: Recognizer, path: Path, crohme: Path, count: int, to: Path) -> str:
     """Replay a fixed sample of YEAR on the page at `path`, and write what came of it; what `to` holds of the same page
     is kept. Raises UserError without pen strokes of that year."""
-    archive, ink = open_archive(crohme), crohme.parent / "inkml" / f"{YEAR}.zip"
+    archive, ink = open_archive(crohme, trains=False), crohme.parent / "inkml" / f"{YEAR}.zip"
     if not ink.is_file() or YEAR not in archive.test_splits:
         raise UserError(f"{ink}: no pen strokes of {YEAR}; put the InkML files of that test set there")
     ids, made = at_random(archive.captions(YEAR), count, SEED), sha256(path)

@@ -140,7 +140,7 @@ def figure4(
     if crohme is None:
         images = [drawing(latex.split(), np.random.default_rng(seed)) for latex, seed in TYPESET]
     else:
-        archive = open_archive(crohme)
+        archive = open_archive(crohme, trains=False)
         split_of = {id_: split for split in archive.splits for id_ in archive.captions(split)}
         wanted = ids or [id_ for id_ in HANDWRITTEN if id_ in split_of] or list(split_of)[-2:]
         if unknown := [id_ for id_ in wanted if id_ not in split_of]:
