@@ -4,6 +4,7 @@
 fails is reported as a finding and does not stop the others.
 """
 
+import importlib
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from hmerbench.benchmarks.printing import console
 GIB = 2**30
 TORCH = ((2, 11), (2, 13))  # oldest and newest tested release
 SHARED_MEMORY = Path("/dev/shm")
+MAPS = Path("/proc/self/maps")
 LISTED = ("numpy", "opencv-python-headless", "mlflow", "optuna", "pandas")  # shown with their versions
 CONFLICTING = ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
 
@@ -41,7 +43,7 @@ class Check:
 
 def examine(crohme: Path | None, results: Path, ptb: Path | None = None) -> list[Check]:
     """Run all checks. Nothing is written except a temporary file."""
-    machine_checks = (machine, packages, torch_and_devices, opencv, shared_memory)
+    machine_checks = (machine, packages, torch_and_devices, opencv, openmp, shared_memory)
     data_checks = (partial(data, crohme, results), partial(text, ptb))
     job_checks = (partial(disk, results), *data_checks, scorer, partial(tracking, crohme, results))
     findings: list[Check] = []
@@ -162,6 +164,23 @@ def opencv() -> Iterator[Check]:
         yield Check("opencv", "warn", f"{', '.join(others)} overwrites opencv-python-headless", fix)
     else:
         yield Check("opencv", "ok", cv2.__version__)
+
+
+def openmp() -> Iterator[Check]:
+    """Whether only one OpenMP runtime is loaded: two compete for the cores, or abort the process."""
+    if not MAPS.exists():
+        return
+    for name in ("torch", "cv2", "scipy.stats"):  # the main job loads all of these
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError):
+            continue  # reported by its own check
+    loaded = set(re.findall(r"\S*/lib(gomp|iomp5|omp)[-.]\S*so\S*", MAPS.read_text()))
+    if len(loaded) > 1:
+        fix = "install all packages from one source (make setup); until then export OMP_NUM_THREADS=1"
+        yield Check("openmp", "warn", f"several runtimes are loaded: {', '.join(sorted(loaded))}", fix)
+    else:
+        yield Check("openmp", "ok", f"one runtime: {', '.join(loaded) or 'none'}")
 
 
 def shared_memory() -> Iterator[Check]:

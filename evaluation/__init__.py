@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 if __name__ != "hmerbench.evaluation":  # one module, one name
+    if sys.argv[0] == "-m":
+        from hmerbench.renamed import moved
+
+        sys.exit(moved(__name__))
     raise ImportError("evaluation/ is imported as hmerbench.evaluation", name=__name__)
 
 

@@ -81,6 +81,22 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("benchmarks ls", "hmerbench ls"),
+        ("hmerbench.benchmarks train --recipe bttr", "hmerbench train"),
+        ("evaluation score --predictions a", "hmerbench score"),
+        ("evaluation doctor", "hmerbench doctor --scorer"),
+        ("evaluation.scoreboard check", "hmerbench scoreboard check"),
+        ("evaluation.scoreboard add x", "hmerbench scoreboard add"),
+    ],
+)
+def test_a_command_of_before_says_what_it_is_called_now(before: str, now: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *before.split()], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and f"is now called `{now}`" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         ("score run --json", "--json: does not go with a run folder"),

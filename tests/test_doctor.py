@@ -119,6 +119,12 @@ def test_failing_imports_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_conflicting_libraries_and_lack_of_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda name: "4.10" if name == "opencv-python" else None)
     assert_fixable(only(doctor.opencv()), "warn", "opencv-python overwrites")
+    maps = tmp_path / "maps"
+    monkeypatch.setattr(doctor, "MAPS", maps)
+    maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /b/sklearn/libgomp-a34b.so.1.0\n")
+    assert only(doctor.openmp()).status == "ok"
+    maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /c/lib/libiomp5.so\n")
+    assert_fixable(only(doctor.openmp()), "warn", "gomp, iomp5")
     usage = SimpleNamespace(total=64 << 20, free=100 << 20)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
     assert_fixable(only(doctor.shared_memory()), "warn", "0.06 GiB")
