@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hmerbench.benchmarks import score as scoring
 from hmerbench.benchmarks.config import Config, RunSettings
@@ -157,34 +157,44 @@ def _corpus(place: Place, captions: bool, line_ends: bool) -> Corpus:
     return caption_corpus(place.archive()) if captions else read_corpus(place.data(), line_ends)
 
 
-# of each kind of run: whether a stage is done for a test set -> how to do it for those for which it is not
-STAGES: Mapping[type, Mapping[Callable[[Any, str], bool], Callable[..., None]]] = {
-    RunFolder: {(lambda run, _: run.trained): _train, RunFolder.recognized: _recognize, RunFolder.scored: _score},
-    LanguageRun: {LanguageRun.scored: _train_language_model},
+class Stage(NamedTuple):
+    """A stage of a run: whether it is done for a test set, and what does it for those for which it is not."""
+
+    done: Callable[[Any, str], bool]
+    do: Callable[[Any, Place, Sequence[str], Callable[[], None]], None]
+
+
+STAGES: Mapping[type, Sequence[Stage]] = {  # in their order, for each kind of run
+    RunFolder: (
+        Stage(lambda run, _: run.trained, _train),
+        Stage(RunFolder.recognized, _recognize),
+        Stage(RunFolder.scored, _score),
+    ),
+    LanguageRun: (Stage(LanguageRun.scored, _train_language_model),),
 }
 
 
 def _done(run: AnyRun, splits: Sequence[str]) -> bool:
-    return run.trained and all(done(run, split) for done in STAGES[type(run)] for split in splits)
+    return run.trained and all(stage.done(run, split) for stage in STAGES[type(run)] for split in splits)
 
 
-def _on_node(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
+def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
     """Do the stages of a run that are not done yet, sending its files to the driver after every epoch and stage."""
     name = f"runs/{settings.run_name}"
     run = kind(place.pull(name), settings)
-    for done, do in STAGES[kind].items():
-        if left := [split for split in splits if not done(run, split)]:
-            do(run, place, left, lambda: place.push(name))
+    for stage in STAGES[kind]:
+        if left := [split for split in splits if not stage.done(run, split)]:
+            stage.do(run, place, left, lambda: place.push(name))
             place.push(name)
 
 
-def _here(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
-    """Do a run in this process, mirrored by another while it trains."""
+def _do_stages_here(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
+    """The same in this process, mirrored by another while the run trains."""
     run = kind(place.pull(f"runs/{settings.run_name}"), settings)
     if not run.trained:
         console.rule(f"{run.title}: training", align="left")
     with nullcontext() if run.trained else tracking.live(run.path):
-        _on_node(place, kind, settings, splits)
+        _do_stages(place, kind, settings, splits)
 
 
 def _complete(runs: Sequence[AnyRun], splits: Sequence[str], place: Place, placing: Placing) -> list[Exception]:
@@ -216,7 +226,7 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = run = waiting.pop(name)
-                engine.start(name, _on_node if elsewhere else _here, type(run), run.settings, splits)
+                engine.start(name, _do_stages if elsewhere else _do_stages_here, type(run), run.settings, splits)
             ended = engine.ended(MIRROR_SECONDS)
             for name, run in running.items() if elsewhere else ():
                 epochs[name] = _show_epoch(run, epochs[name])

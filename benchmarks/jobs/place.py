@@ -32,7 +32,7 @@ class Place:
         return self.workspace / name
 
     def push(self, name: str) -> None:
-        """Save the folder's present files, in case this job dies."""
+        """Bring the folder's present files to the driver, in case this job dies: from here, they are there already."""
 
 
 class Here:
