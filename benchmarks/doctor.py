@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from hmerbench.benchmarks.printing import console
+from hmerbench.benchmarks.runtime import cores
 
 GIB = 2**30
 TORCH = ((2, 11), (2, 13))  # oldest and newest tested release
@@ -73,7 +74,7 @@ def show(checks: list[Check], as_json: bool) -> None:
 
 
 def machine() -> Iterator[Check]:
-    from hmerbench.benchmarks.environment import cores, processor, revision
+    from hmerbench.benchmarks.environment import processor, revision
 
     yield Check("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}")
     yield Check("revision", "info", revision() or "not a git checkout")

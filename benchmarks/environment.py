@@ -18,6 +18,7 @@ import torch
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
+from hmerbench.benchmarks.runtime import CORES, GRAPHS, WORKERS, cores
 
 CODE = ("benchmarks", "models", "evaluation")
 PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna"]
@@ -65,11 +66,6 @@ def environment(device: torch.device) -> dict[str, Any]:
         "versions": versions,
         "revision": revision(),
     }
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def device_name(device: torch.device) -> str:
@@ -125,11 +121,9 @@ def _git(*words: str) -> bytes:
 
 
 # Nothing here changes what is computed beyond rounding, so none of it is part of a run. The device decides, or the
-# options of `train` and `reproduce`, which set variables that their processes inherit.
+# variables that the options of `train` and `reproduce` set.
 MAX_WORKERS = 4  # processes that prepare the batches of a run on a GPU, some 800 images/s each
 MAX_READERS = 8  # processes that search a test set on a GPU, each with a context and a network of its own
-WORKERS, GRAPHS = "HMERBENCH_WORKERS", "HMERBENCH_GRAPHS"
-CORES = "HMERBENCH_CORES"  # of this machine's, those that a job among others may use
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Settings of libraries, made before their first use by the program and by the jobs it starts elsewhere."""
+"""What a process is given: settings of libraries, made before their first use by the program and by the jobs it starts
+elsewhere, and its share of the machine. Needs no torch."""
 
 import codecs
 import contextlib
@@ -11,6 +12,9 @@ TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, ARENA_MAX = -1, -2, -3, -8  # as glibc'
 MIB = 1 << 20
 PLAIN = str.maketrans({"–": "-", "−": "-", "…": "...", "≤": "<=", "≥": ">=", "±": "+-", "→": "->", "×": "x", "✓": "ok"})
 
+# variables that say how runs are computed, which the processes of a command inherit (environment.Execution)
+WORKERS, GRAPHS = "HMERBENCH_WORKERS", "HMERBENCH_GRAPHS"
+CORES = "HMERBENCH_CORES"  # of this machine's, those that a job among others may use
 
 # oneDNN's 1,024 kernels: a thousand images of 930 shapes are read in 1.6 GB, and 300 as fast as with all kernels kept,
 # which took 2.7 GB. One thread: on two busy cores, two that wait for each other took 174 s for an image, one took 3.5
@@ -51,6 +55,11 @@ def configure_libraries(command: str = "train") -> None:
     with contextlib.suppress(AttributeError, OSError):  # another C library
         for option, value in ((MMAP_THRESHOLD, 32 * MIB), *keep):
             ctypes.CDLL(None).mallopt(option, value)
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def configure_output() -> None:

@@ -12,6 +12,7 @@ from hmerbench.benchmarks.config import SEED_LIMIT
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
 from hmerbench.benchmarks.resolve import PRESETS, read_named, refuse_filled_in
+from hmerbench.benchmarks.runtime import GRAPHS, WORKERS
 
 app = typer.Typer(
     help="hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition.",
@@ -63,8 +64,6 @@ RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Pat
 
 def compute_with(workers: int | None, graphs: bool | None) -> None:
     """Let this process and those that it starts compute as these options say, where they say anything."""
-    from hmerbench.benchmarks.environment import GRAPHS, WORKERS
-
     for name, value in ((WORKERS, workers), (GRAPHS, graphs)):
         if value is not None:
             os.environ[name] = str(int(value))

@@ -2,7 +2,7 @@
 cluster.
 
 An engine starts named jobs and reports which have ended, with what they raised. A job is a function whose first
-argument is its Place.
+argument is its Place. Its process imports this file first, which imports torch only where it is used.
 """
 
 import os
@@ -21,13 +21,10 @@ from multiprocessing import connection, forkserver, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-
-from hmerbench.benchmarks.environment import CORES, cores
 from hmerbench.benchmarks.errors import FAULTS, UserError, gpu_failure
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import err_console
-from hmerbench.benchmarks.runtime import configure_libraries, configure_output
+from hmerbench.benchmarks.runtime import CORES, configure_libraries, configure_output, cores
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.ray_cluster import Ray
@@ -58,6 +55,8 @@ class Placing:
         """How many of `runs` runs to do at a time on this machine."""
         if self.jobs is not None:
             return self.jobs
+        import torch
+
         if not (gpus := torch.cuda.device_count()):
             return 1
         gib = sum(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus)) / 2**30
@@ -87,6 +86,8 @@ class Processes:
     """
 
     def __init__(self, data: Path, workspace: Path, logs: Path, share: int):
+        import torch
+
         self.place, self.logs, self.cores = Place(data, workspace), logs, max(1, cores() // share)
         self.threads = None if "OMP_NUM_THREADS" in os.environ else self.cores
         self.devices = torch.cuda.device_count()
@@ -171,6 +172,8 @@ def _process(
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
     if threads is not None:
+        import torch
+
         torch.set_num_threads(threads)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.benchmarks.data.archive import ink_beside
-from hmerbench.benchmarks.environment import GRAPHS, WORKERS
 from hmerbench.benchmarks.errors import UserError, reason, without_secrets
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.jobs.place import Died, Place
-from hmerbench.benchmarks.runtime import configure_libraries, configure_output
+from hmerbench.benchmarks.runtime import GRAPHS, WORKERS, configure_libraries, configure_output
 
 try:
     import ray

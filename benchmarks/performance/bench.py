@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.batching import evaluation_batches
-from hmerbench.benchmarks.environment import bf16_unit, cores, processor, revision
+from hmerbench.benchmarks.environment import bf16_unit, processor, revision
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.plain import plain_search, training_steps
@@ -33,6 +33,7 @@ from hmerbench.benchmarks.printing import counted, err_console, progress, show
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runtime import cores
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme

@@ -22,11 +22,12 @@ from PIL import Image
 
 from hmerbench.benchmarks.data.normalize_image import PIXEL_BYTES
 from hmerbench.benchmarks.data.synthetic import drawing, expression
-from hmerbench.benchmarks.environment import cores, processor
+from hmerbench.benchmarks.environment import processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition.server import CONNECTIONS, MAX_BYTES, MAX_PIXELS
 from hmerbench.benchmarks.report.documents import from_template
+from hmerbench.benchmarks.runtime import cores
 
 CLIENTS = 32
 LARGE, HUGE = (7_000, 7_000), (9_000, 11_000)  # px of pictures: nearly as large as is allowed, and larger

@@ -17,13 +17,14 @@ from safetensors.torch import load_file
 
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.environment import GRAPHS, WORKERS, Execution
+from hmerbench.benchmarks.environment import Execution
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import zipped
 from hmerbench.benchmarks.jobs import ray_cluster
 from hmerbench.benchmarks.jobs.engine import CONTROL, LOG, PIPE, MultiProcessService, Placing, Processes
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runtime import GRAPHS, WORKERS
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.study import tune

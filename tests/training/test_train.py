@@ -21,13 +21,13 @@ from safetensors.torch import load_file
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import Sample, split_heldout
-from hmerbench.benchmarks.environment import WORKERS
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.benchmarks.runtime import WORKERS
 from hmerbench.benchmarks.training import trainer
 from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
 from hmerbench.benchmarks.training.distributed import Team

@@ -28,7 +28,7 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import Stroke
 from hmerbench.benchmarks.data.samples import at_random, strokes_of
-from hmerbench.benchmarks.environment import cores, processor
+from hmerbench.benchmarks.environment import processor
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.compare import best_of
 from hmerbench.benchmarks.export.onnx_files import write_onnx
@@ -37,6 +37,7 @@ from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.report import paper
 from hmerbench.benchmarks.report.documents import from_template
+from hmerbench.benchmarks.runtime import cores
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.metrics import interval_text, percent
