@@ -30,12 +30,13 @@ def tables(results: Results = RESULTS) -> None:
     from hmerbench.benchmarks.language_models import tables as languages
     from hmerbench.benchmarks.report import summary, tables
 
-    built, checkout = tables.committed(results), results.resolve() == CHECKOUT / "results"
+    rows, checkout = tables.committed_rows(results), results.resolve() == CHECKOUT / "results"
+    built = tables.committed(results, rows)
     tables.show(built)
     paths = tables.write_tables(built, results) + languages.write_language_tables(
         languages.language_tables(results), results
     )
-    paths += summary.write_summary(results, CHECKOUT / "README.md" if checkout else None)
+    paths += summary.write_summary(results, CHECKOUT / "README.md" if checkout else None, rows)
     for path in paths:
         print(path)
 

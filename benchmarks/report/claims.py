@@ -111,8 +111,10 @@ def _parts(claim: Mapping[str, Any], rows: Rows) -> list[list[str]]:
     verdicts = {name: run.folder.expressions(name) for name in dict.fromkeys(key.split("/")[0] for key in run.ids)}
     lengths = {f"{name}/{id_}": row.length for name, of_set in verdicts.items() for id_, row in of_set.items()}
     meant = [key for key, tokens in lengths.items() if tokens is not None and _meant(claim, tokens)]
-    others = [key for key in lengths if key not in {*meant}]
-    return [meant, others] if claim.get("than_others") else [meant]
+    if not claim.get("than_others"):
+        return [meant]
+    chosen = {*meant}
+    return [meant, [key for key in lengths if key not in chosen]]
 
 
 def reported(claim: Mapping[str, Any]) -> float | None:

@@ -22,7 +22,7 @@ from hmerbench.benchmarks.report.documents import from_template, markdown, write
 from hmerbench.benchmarks.report.paper import ORDER, YEAR, model_name, pooled
 from hmerbench.benchmarks.report.presets import ladder
 from hmerbench.benchmarks.report.scored_runs import POOLED
-from hmerbench.benchmarks.report.tables import RIGHT, ceilings, committed, interval, rows_of_runs
+from hmerbench.benchmarks.report.tables import RIGHT, Record, ceilings, committed, committed_rows, interval
 from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
@@ -31,13 +31,13 @@ from hmerbench.evaluation.datasets import crohme
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
 
-def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
+def write_summary(results: Path, readme: Path | None = None, rows: list[Record] | None = None) -> list[Path]:
     """Write results/TABLES.md, PROVENANCE.md and CLAIMS.md, and between their marks in a README the ladder of presets
-    and the short table, in speed/README.md the trials. Return the paths.
+    and the short table, in speed/README.md the trials. Return the paths. `rows` are `committed_rows`, if known.
 
     Raises UserError, before anything is written, if the marks are missing.
     """
-    summary = Summary(results)
+    summary = Summary(results, rows)
     texts = {
         results / "TABLES.md": summary.page(),
         results / "PROVENANCE.md": provenance(results / "reproduced"),
@@ -69,15 +69,21 @@ def _between(page: Path, parts: Mapping[str, str]) -> str:
 class Summary:
     """The committed runs in short: what is costly to find out is found out once."""
 
-    def __init__(self, results: Path):
+    def __init__(self, results: Path, rows: list[Record] | None = None):
         self.results, self.expressions = results, pooled()
         self.scored = [run for run in RunFolder.under(results / "reproduced") if run.scores]
+        if rows is not None:
+            self.rows = rows
+
+    @cached_property
+    def rows(self) -> list[Record]:
+        return committed_rows(self.results)
 
     @cached_property
     def by_column(self) -> dict[str, list[dict[str, Any]]]:
         """The rows of Table 1 on all of `YEAR`, by source or preset."""
         found: dict[str, list[dict[str, Any]]] = {}
-        for row in committed(self.results)["table1"].to_dict("records"):
+        for row in committed(self.results, self.rows)["table1"].to_dict("records"):
             if row["dataset"] == YEAR:  # not a part of it
                 found.setdefault(row["source"] if row["source"] == "reported" else row["preset"], []).append(row)
         return found
@@ -144,7 +150,7 @@ class Summary:
         """Official and neutral counts of every row of runs, by year, and last those of a perfect reader of the
         captions."""
         years, table = crohme().tests, dict[tuple[str, str, str], dict[str, str]]()
-        of_runs = [row for row in rows_of_runs("reproduced", self.results / "reproduced") if row["dataset"] in years]
+        of_runs = [row for row in self.rows if row["dataset"] in years]
         for row in sorted(of_runs, key=lambda row: ([*ORDER, row["recipe"]].index(row["recipe"]), row["recipe"])):
             cells = table.setdefault((model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"])), {})
             cells |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}

@@ -4,9 +4,10 @@ Keys depend on the folder's contents, not on its path, so that a copy of the fol
 """
 
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from shlex import quote
 from typing import Any, NotRequired
@@ -106,14 +107,11 @@ class RunFolder(Run[Config]):
         """The rows of scores/<split>.csv by id. Raises UserError for a file without any."""
         return {row.id: row for row in self._read(f"scores/{split}.csv", conlist(Expression, min_length=1))}
 
-    def error_counts(self, split: str) -> dict[str, int]:
+    def error_counts(self, split: str) -> Mapping[str, int]:
         """Errors (D_B) by id in scores/<split>.csv; of a thousand runs, validated `expressions` take minutes."""
         path = self.path / f"scores/{split}.csv"
         try:
-            counts = {row["id"]: int(row["errors"]) for row in read_plain(path)}
-            if not counts or min(counts.values()) < 0:
-                raise ValueError("no counts of errors")
-            return counts
+            return _error_counts(path, state_of(path))
         except FileNotFoundError:
             raise UserError(f"{path}: missing; score this run again") from None
         except (KeyError, TypeError, ValueError) as error:
@@ -341,6 +339,14 @@ def config_digest(config: Mapping[str, Any]) -> str:
         if keys["schema_version"] == SCHEMA:
             return validate(Config, keys, "config.yaml").digest
     return digest_of_keys(keys)
+
+
+@lru_cache(maxsize=256)  # the committed runs, whom pages ask for again and again; of a thousand, no more than that
+def _error_counts(path: Path, _: object) -> Mapping[str, int]:
+    counts = {sys.intern(row["id"]): int(row["errors"]) for row in read_plain(path)}  # most runs have the same ids
+    if not counts or min(counts.values()) < 0:
+        raise ValueError("no counts of errors")
+    return counts
 
 
 @cache

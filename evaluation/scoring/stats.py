@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from scipy import stats
@@ -31,6 +31,7 @@ LEAST = 10  # fewer groups say nothing of how writers differ; the ids may not na
 NUMBER = re.compile(r"(?:_em)?[_-]?(\d+)[a-z]?$")
 
 
+@lru_cache(maxsize=1 << 16)  # tables ask for the same few thousand hundreds of times
 def writer(id_: str) -> str:
     """The writer, or the sheet, of an image: its id without the number at the end; of ids without one, the whole."""
     for beginning, sheet in _sheets().items():

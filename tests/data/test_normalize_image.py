@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hmerbench.benchmarks.data import normalize_image
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.normalize_image import MAX_PIXELS, decoded, drawn_as_crohme, pixels_to_decode, prepare
 from hmerbench.benchmarks.data.pictures import gray_of, without_surroundings
@@ -117,6 +118,49 @@ def test_every_format_is_read_alike(form: str) -> None:
     assert np.abs(ink.astype(int) - prepare(PAGE, "plain").ink).mean() < (6 if form in lossy else 1e-9)
 
 
+def bitmap(width: int = 37, **fields: int) -> bytes:
+    """A gray bitmap of noise, with some fields of its header changed, by their place."""
+    content = bytearray(cv2.imencode(".bmp", np.random.default_rng(width).integers(0, 256, (21, width), np.uint8))[1])
+    for place, value in fields.items():
+        content[int(place[1:])] = value
+    return bytes(content)
+
+
+BITMAPS = {  # content, and whether OpenCV reads it instead of Pillow
+    "as CROHME's": (bitmap(), True),
+    "without padding": (bitmap(40), True),
+    "number of colors left out": (bitmap(_46=0, _47=0), True),
+    "top row first": (bitmap(_22=256 - 21, _23=255, _24=255, _25=255), True),
+    "another gray": (bitmap(_58=7, _59=7, _60=7), False),
+    "a color": (bitmap(_58=200), False),
+    "cut": (bitmap()[:-50], False),
+    "more behind it": (bitmap() + b"more", False),
+    "fewer colors": (bitmap(_46=16, _47=0), False),
+    "run lengths": (bitmap(_30=1), False),
+    "no height": (bitmap(_22=0), False),
+    "no width": (bitmap(_18=0), False),
+    "too large": (bitmap(_20=255, _24=255), False),
+    "not a bitmap": (b"BX" + bitmap()[2:], False),
+}
+
+
+def read_or_refused(content: bytes) -> np.ndarray | str:
+    try:
+        return decoded(content, "it")
+    except UserError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", BITMAPS)
+def test_gray_bitmaps_are_what_pillow_reads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, fast = BITMAPS[name]
+    assert (normalize_image._gray_bitmap(content) is not None) == fast
+    found = read_or_refused(content)
+    monkeypatch.setattr(normalize_image, "_gray_bitmap", lambda _: None)
+    expected = read_or_refused(content)
+    assert type(found) is type(expected) and np.array_equal(found, expected)
+
+
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "TIFF"])
 def test_the_orientation_of_a_phone_is_followed(form: str) -> None:
     exif = Image.Exif()
@@ -161,6 +205,8 @@ def test_crohmes_own_images_pass_through(crohme: Path) -> None:
     names = [name for name in archive.namelist() if name.endswith(".bmp")]
     for name in (*names[::17], "data/2014/img/505_em_51.bmp"):
         raw = decoded(archive.read(name), name)
+        with Image.open(io.BytesIO(archive.read(name))) as picture:
+            assert np.array_equal(raw, np.asarray(picture.convert("L")))
         prepared = prepare(archive.read(name), name)
         large += raw.size > 320_000
         assert (np.array_equal(prepared.ink, raw) and not prepared.done) == (raw.size <= 320_000)

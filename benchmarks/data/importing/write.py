@@ -29,6 +29,7 @@ from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.vocab import Vocabulary
 
 DATE = (1980, 1, 1, 0, 0, 0)  # of every entry, so that equal content gives equal bytes
+COMPRESSION = 9  # of images: at another level an import would be another archive, with another digest
 
 
 class Reader(NamedTuple):
@@ -118,7 +119,7 @@ def _prepared(source: Source, image: str | bytes | np.ndarray, tidy: bool) -> Pr
 
 
 def _png(ink: np.ndarray) -> bytes:
-    options = [cv2.IMWRITE_PNG_COMPRESSION, 9, cv2.IMWRITE_PNG_BILEVEL, int(np.isin(ink, (0, 255)).all())]
+    options = [cv2.IMWRITE_PNG_COMPRESSION, COMPRESSION, cv2.IMWRITE_PNG_BILEVEL, int(np.isin(ink, (0, 255)).all())]
     return cv2.imencode(".png", ink, options)[1].tobytes()
 
 
