@@ -49,9 +49,7 @@ def test_what_was_read_of_n3_is_counted_by_its_captions(tmp_path: Path) -> None:
         assert nested.read_of_new(runs, mne, tmp_path) == expected
 
 
-def test_token_match_is_that_of_the_predictions(
-    crohme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_match_is_that_of_the_predictions(crohme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mne = crohme.parents[1] / "mne/data.zip"
     if not mne.is_file():
         pytest.skip(f"{mne}: MNE is not there")
