@@ -19,8 +19,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from scipy.stats import iqr
 from torch import Tensor, nn
 
 from hmerbench.benchmarks.data.archive import open_archive
@@ -194,7 +194,8 @@ def seconds(sides: Sides, repeats: int) -> list[list[float]]:
 
 def spread(sides: list[list[float]]) -> float:
     """Interquartile range / median, the larger of the two sides."""
-    return max(float(iqr(values)) / statistics.median(values) for values in sides)
+    quartiles = (np.percentile(values, (25, 50, 75)).tolist() for values in sides)
+    return max((upper - lower) / median for lower, median, upper in quartiles)
 
 
 def timed(name: str, sizes: Sizes, repeats: int) -> Row:
