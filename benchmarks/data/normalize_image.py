@@ -88,8 +88,8 @@ def decoded(source: Path | bytes, name: str, tell: Callable[[str], object] = lam
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise IsADirectoryError(errno.EISDIR, "not a file")  # reading a pipe may never end
-        if isinstance(source, bytes) and (gray := _gray_bitmap(source)) is not None:
-            return gray
+        if isinstance(source, bytes) and _gray_bitmap(source):
+            return cv2.imdecode(np.frombuffer(source, np.uint8), cv2.IMREAD_GRAYSCALE)
         with _opened(source) as picture:
             if picture.getexif().get(ExifTags.Base.Orientation, 1) != 1:
                 tell("turned upright")
@@ -112,19 +112,17 @@ def decoded(source: Path | bytes, name: str, tell: Callable[[str], object] = lam
 GRAYS = bytes(byte for level in range(256) for byte in (level, level, level, 0))  # the palette of a gray bitmap
 
 
-def _gray_bitmap(content: bytes) -> np.ndarray | None:
-    """The pixels of an uncompressed bitmap of 256 grays, as CROHME's are, if it is a whole one and nothing else.
+def _gray_bitmap(content: bytes) -> bool:
+    """Whether this is an uncompressed bitmap of 256 grays, as CROHME's are, whole and with nothing behind it.
 
-    Pillow gives the same, but reads the palette entry by entry, which takes most of its time."""
+    OpenCV reads it as Pillow does, which goes through the palette entry by entry, most of its time."""
     if content[:2] != b"BM" or content[54:1078] != GRAYS:
-        return None
+        return False
     start, header, width, height, planes, bits, compression = struct.unpack_from("<IIiiHHI", content, 10)
     (colors,) = struct.unpack_from("<I", content, 46)
     size = 1078 + abs(height) * (width + -width % 4)
     known = (start, header, planes, bits, compression) == (1078, 40, 1, 8, 0) and colors in (0, 256)
-    if not known or width < 1 or not 0 < width * abs(height) <= MAX_PIXELS or len(content) != size:
-        return None
-    return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_GRAYSCALE)
+    return known and width > 0 and 0 < width * abs(height) <= MAX_PIXELS and len(content) == size
 
 
 @contextmanager
@@ -155,6 +153,8 @@ def pixels_to_decode(source: Path | bytes) -> int:
 
 def mime_type(content: bytes) -> str:
     """The format of a picture that `decoded` reads, as a MIME type told by its content; of others that of any bytes."""
+    if _gray_bitmap(content):
+        return "image/bmp"
     with suppress(Exception), _opened(content) as picture:
         return Image.MIME.get(picture.format or "") or f"image/{picture.format}".lower()
     return "application/octet-stream"

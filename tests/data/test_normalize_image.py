@@ -13,7 +13,14 @@ from PIL import Image
 
 from hmerbench.benchmarks.data import normalize_image
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.normalize_image import MAX_PIXELS, decoded, drawn_as_crohme, pixels_to_decode, prepare
+from hmerbench.benchmarks.data.normalize_image import (
+    MAX_PIXELS,
+    decoded,
+    drawn_as_crohme,
+    mime_type,
+    pixels_to_decode,
+    prepare,
+)
 from hmerbench.benchmarks.data.pictures import gray_of, without_surroundings
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import datasets
@@ -154,11 +161,11 @@ def read_or_refused(content: bytes) -> np.ndarray | str:
 @pytest.mark.parametrize("name", BITMAPS)
 def test_gray_bitmaps_are_what_pillow_reads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     content, fast = BITMAPS[name]
-    assert (normalize_image._gray_bitmap(content) is not None) == fast
-    found = read_or_refused(content)
-    monkeypatch.setattr(normalize_image, "_gray_bitmap", lambda _: None)
+    assert normalize_image._gray_bitmap(content) == fast
+    found, kind = read_or_refused(content), mime_type(content)
+    monkeypatch.setattr(normalize_image, "_gray_bitmap", lambda _: False)
     expected = read_or_refused(content)
-    assert type(found) is type(expected) and np.array_equal(found, expected)
+    assert type(found) is type(expected) and np.array_equal(found, expected) and kind == mime_type(content)
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "TIFF"])

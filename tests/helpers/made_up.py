@@ -40,7 +40,7 @@ def put_score(folder: Path, split: str, n: int, exact: int, **over: Any) -> None
 def put_expressions(folder: Path, split: str, errors: Iterable[int], buckets: Iterable[str] = ()) -> None:
     """scores/<split>.csv: expressions e0, e1, ... with these numbers of errors, and of these lengths."""
     rows = [
-        asdict(Expression(f"e{k}", "converted", wrong, wrong, 0, wrong == 0, wrong == 0, None, None, bucket))
+        vars(Expression(f"e{k}", "converted", wrong, wrong, 0, wrong == 0, wrong == 0, None, None, bucket))
         for k, (wrong, bucket) in enumerate(zip_longest(errors, buckets))
     ]
     put(folder / f"scores/{split}.csv", csv_text(list(rows[0]), rows))

@@ -171,18 +171,26 @@ def test_bf16_stands_for_float32_without_a_unit(archive, tmp_path, bf16_unit, mo
     assert RunFolder(tmp_path / "replaced").environment.get("bf16_unit", "") is None
 
 
+FIXED = {"average": 0.9, "recalibrate": 2, "fixed_statistics": 0.7, "schedule": {"name": "cosine"}}
+
+
+@pytest.fixture(scope="module")
+def fixed(archive, tmp_path_factory) -> Path:
+    """A run with fixed statistics, trained without interruption."""
+    folder = tmp_path_factory.mktemp("fixed")
+    train(RunFolder(folder, tiny_config(archive, {"training": FIXED, "select": "last"})), open_archive(archive))
+    return folder
+
+
 # with three epochs of three steps, statistics are fixed from step 3 on
 @pytest.mark.parametrize("steps", [2, 3, 4, 6])
-def test_fixed_statistics_are_resumed_bit_for_bit(archive, tmp_path, steps):
+def test_fixed_statistics_are_resumed_bit_for_bit(archive, fixed, tmp_path, steps):
     """Killed before they are measured, just then, after that and in the epoch that goes on with them."""
-    overrides = {"training": {"average": 0.9, "recalibrate": 2, "fixed_statistics": 0.7}, "select": "last"}
-    overrides["training"]["schedule"] = {"name": "cosine"}
-    cut, whole = tmp_path / "cut", tmp_path / "whole"
-    kill_after(steps, 0, archive, cut, overrides)
-    for folder in (cut, whole):
-        train(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive))
-    assert same(weights(cut), weights(whole)) and recorded(cut) == recorded(whole)
-    assert (cut / "best.safetensors").read_bytes() == (whole / "best.safetensors").read_bytes()
+    overrides = {"training": FIXED, "select": "last"}
+    kill_after(steps, 0, archive, tmp_path, overrides)
+    train(RunFolder(tmp_path, tiny_config(archive, overrides)), open_archive(archive))
+    assert same(weights(tmp_path), weights(fixed)) and recorded(tmp_path) == recorded(fixed)
+    assert (tmp_path / "best.safetensors").read_bytes() == (fixed / "best.safetensors").read_bytes()
 
 
 def test_fixed_statistics_are_measured_once_and_read_with(archive, tmp_path, monkeypatch):
@@ -206,8 +214,7 @@ def test_fixed_statistics_are_measured_once_and_read_with(archive, tmp_path, mon
         end_epoch(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_end_epoch", ended)
-    training = {"average": 0.9, "recalibrate": 2, "fixed_statistics": 0.7, "schedule": {"name": "cosine"}}
-    run = RunFolder(tmp_path, tiny_config(archive, {"training": training, "select": "last"}))
+    run = RunFolder(tmp_path, tiny_config(archive, {"training": FIXED, "select": "last"}))
     train(run, open_archive(archive))
     measured, moving, second, third = seen
     assert same(second, measured) and same(third, measured) and not same(moving, measured)

@@ -100,15 +100,15 @@ def test_a_search_does_not_follow_later_changes_of_the_weights() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.5)
-    assert read([image], options) == before != search(model, *image, options)
+    assert read([image], options) == before != JointSearch(model)([image], options)
 
 
 def test_a_search_keeps_the_precision_of_its_creation() -> None:
-    model, (stack, mask) = small(), images()
+    model, (stack, mask), options = small(), images(), SearchOptions(beam_size=3, max_len=8)
     with torch.autocast("cpu", torch.bfloat16):
         read = JointSearch(model)
-        expected = search(model, stack.float(), mask)
+        expected = search(model, stack.float(), mask, options)
     assert read.networks[0].dtype == torch.bfloat16
-    assert read([(stack.float(), mask)], SearchOptions()) == expected
+    assert read([(stack.float(), mask)], options) == expected
     with pytest.raises(ValueError, match="training mode"):
         JointSearch(model.train())
