@@ -89,7 +89,7 @@ def decoded(source: Path | bytes, name: str, tell: Callable[[str], object] = lam
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise IsADirectoryError(errno.EISDIR, "not a file")  # reading a pipe may never end
         if isinstance(source, bytes) and _gray_bitmap(source):
-            return cv2.imdecode(np.frombuffer(source, np.uint8), cv2.IMREAD_GRAYSCALE)
+            return np.asarray(cv2.imdecode(np.frombuffer(source, np.uint8), cv2.IMREAD_GRAYSCALE))
         with _opened(source) as picture:
             if picture.getexif().get(ExifTags.Base.Orientation, 1) != 1:
                 tell("turned upright")
