@@ -83,7 +83,13 @@ def _in_program(path: Path, fault: Fault) -> Planted:
     for name in names:
         code = next(each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == name)
     right, wrong = function.__code__, code
-    return lambda: setattr(function, "__code__", wrong), lambda: setattr(function, "__code__", right)
+
+    def put(code: CodeType) -> None:
+        function.__code__ = code
+        for each in vars(module).values():  # what was found with other code counts no more
+            getattr(each, "cache_clear", lambda: None)()
+
+    return lambda: put(wrong), lambda: put(right)
 
 
 def _in_constant(module: ModuleType, source: str, statement: ast.stmt, fault: Fault) -> Planted:
