@@ -341,7 +341,7 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return digest_of_keys(keys)
 
 
-@lru_cache(maxsize=256)  # the committed runs, whom pages ask for again and again; of a thousand, no more than that
+@lru_cache(maxsize=256)  # pages ask for the committed runs again and again; of a thousand runs, no more are kept
 def _error_counts(path: Path, _: object) -> Mapping[str, int]:
     counts = {sys.intern(row["id"]): int(row["errors"]) for row in read_plain(path)}  # most runs have the same ids
     if not counts or min(counts.values()) < 0:

@@ -86,7 +86,7 @@ def _in_program(path: Path, fault: Fault) -> Planted:
 
     def put(code: CodeType) -> None:
         function.__code__ = code
-        for each in vars(module).values():  # what was found with other code counts no more
+        for each in vars(module).values():  # what it remembers was found with the other code
             getattr(each, "cache_clear", lambda: None)()
 
     return lambda: put(wrong), lambda: put(right)
