@@ -300,8 +300,8 @@ TOLD: dict[str, dict[str, list[str]]] = {
             "65, 42, 42; 30, 20, 4",
         ],
         "counted in the history": ["693 lines", "seed 7 was trained at"],
-        "tests/evaluation/scoring/test_writers.py": ["101, 50 and 80 wrote", "less than 0.2 points"],
-        "tests/evaluation/scoring/test_sampling.py": ["of 1,000 intervals", "95 % is right", *COVERAGE_TABLE],
+        "tests/evaluation/scoring/test_stats_writers.py": ["101, 50 and 80 wrote", "less than 0.2 points"],
+        "tests/evaluation/scoring/test_stats_sampling.py": ["of 1,000 intervals", "95 % is right", *COVERAGE_TABLE],
         "tests/data": [
             "51 of 2016 and 2019",
             "2,994 training files",

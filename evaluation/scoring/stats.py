@@ -9,7 +9,7 @@ freedom are Satterthwaite's. Bootstrapping three seeds would find two thirds of 
 Who wrote an image is known as far as the ids tell. CROHME's images come in sheets, some 5 to 30 expressions in one
 hand. An id is its writer's name and a number (`UN_101_em_7`), but for sources that are numbered through, whose writers
 filled a few expressions each, mostly in a row: every so many numbers stand for a sheet (`sheets` in
-benchmarks/datasets/). tests/evaluation/scoring/test_writers.py compares this with the writers that the InkML names.
+benchmarks/datasets/). tests/evaluation/scoring/test_stats_writers.py compares this with the writers in the InkML.
 
 Scoring needs none of these and does without scipy, which takes half a second to import.
 """

@@ -2,8 +2,8 @@
 
 from tests.regression_gate.planting import Fault
 
-STATS = "tests/evaluation/scoring/test_scoring_stats.py::"
-SAMPLING = "tests/evaluation/scoring/test_sampling.py::"
+STATS = "tests/evaluation/scoring/test_stats.py::"
+SAMPLING = "tests/evaluation/scoring/test_stats_sampling.py::"
 TOGETHER = "tests/training/test_all_at_once.py::"
 
 FAULTS = [
@@ -141,9 +141,9 @@ FAULTS = [
     Fault("Holm's correction", STATS + "test_holms_correction",
           "(len(p_values) - rank) *", "(len(p_values) - rank - 1) *"),
     Fault("spread of a difference of two runs",
-          "tests/evaluation/scoring/test_sampling.py::test_a_paired_t_test_where_rows_are_two_and_every_image_is_a_writer",
+          "tests/evaluation/scoring/test_stats_sampling.py::test_a_paired_t_test_where_rows_are_two_and_every_image_is_a_writer",
           "2 * run.variance / seeds", "run.variance / seeds"),
-    Fault("years are strata", "tests/evaluation/scoring/test_sampling.py::test_years_are_strata",
+    Fault("years are strata", "tests/evaluation/scoring/test_stats_sampling.py::test_years_are_strata",
           "values - means[:, set_of]", "values - values.mean()"),
     Fault("deviation of a sample", STATS + "test_intervals_of_a_mean_are_students",
           "np.std(values, ddof=1)", "np.std(values, ddof=0)"),
@@ -207,15 +207,15 @@ FAULTS = [
     Fault("every tenth formula validates",
           "tests/language_models/test_results.py::test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula",
           "digest()[0] % 10 == 0", "digest()[0] % 5 == 0"),
-    Fault("accuracy of words", "tests/training/test_teacher_forcing.py::test_loss_and_accuracy_count_words_not_batches",
+    Fault("accuracy of words", "tests/training/test_learner.py::test_loss_and_accuracy_count_words_not_batches",
           "words += int((truth != NO_WORD).sum())", "words += truth.numel()"),
-    Fault("range of an image's width", "tests/data/test_limits.py::test_sides_are_brought_within_the_authors_range",
+    Fault("range of an image's width", "tests/data/test_samples.py::test_sides_are_brought_within_the_authors_range",
           "WIDE * scale", "WIDE / scale"),
-    Fault("largest rendered ink", "tests/data/test_limits.py::test_rendered_ink_is_no_larger_than_crohmes",
+    Fault("largest rendered ink", "tests/data/test_samples.py::test_rendered_ink_is_no_larger_than_crohmes",
           "MAX_SIDES[1] / wide", "MAX_SIDES[1] * wide"),
-    Fault("evenly spaced expressions", "tests/data/test_limits.py::test_a_limited_number_is_spaced_evenly",
+    Fault("evenly spaced expressions", "tests/data/test_samples.py::test_a_limited_number_is_spaced_evenly",
           "items[i * len(items) // limit]", "items[i]"),
-    Fault("sheets that are held out", "tests/data/test_limits.py::test_ten_writers_or_more_are_held_out_by_the_sheet",
+    Fault("sheets that are held out", "tests/data/test_samples.py::test_ten_writers_or_more_are_held_out_by_the_sheet",
           "<= max(1, wanted)", "< max(1, wanted)"),
     Fault("the interval of a printed rate", STATS + "test_a_printed_rate_has_the_interval_of_its_count",
           "(round(percent * n / 100), n)", "(int(percent * n / 100), n)"),
@@ -230,13 +230,13 @@ FAULTS = [
     Fault("mean over the seeds in tables", "tests/report/test_tables.py::test_seeds_are_averaged_and_counted",
           '/ (row["n"] * len(scores))', '/ row["n"]'),
     Fault("what is right only with neutral limits",
-          "tests/evaluation/scoring/test_limits.py::test_a_score_counts_both_readings",
+          "tests/evaluation/scoring/test_conventions.py::test_a_score_counts_both_readings",
           'len(exact) + counts.get("exact", 0)', "len(exact)"),
     Fault("writers in the difference of two systems",
           STATS + "test_the_interval_of_a_difference_is_over_the_writers_that_ids_name",
           'a.size)).over == "writers":', 'a.size)).over == "nobody":'),
     Fault("width of a difference that nothing varies",
-          "tests/evaluation/scoring/test_sampling.py::test_a_difference_that_nothing_varies_is_over_images_and_has_a_width",
+          "tests/evaluation/scoring/test_stats_sampling.py::test_a_difference_that_nothing_varies_is_over_images_and_has_a_width",
           "unseen = 100 * proportion_interval(0, images.n)[1]", "unseen = 0.0"),
     Fault("a writer's part in the variance", SAMPLING + "test_with_one_seed_and_an_image_a_writer_it_is_students",
           "np.maximum(groups - 1, 1)", "np.maximum(groups, 1)"),
@@ -254,10 +254,10 @@ FAULTS = [
     Fault("the spread of one more value", STATS + "test_intervals_of_a_mean_are_students",
           "math.sqrt(1 + 1 / len(values))", "math.sqrt(1 / len(values))"),
     Fault("sheets of images that are numbered through",
-          "tests/evaluation/scoring/test_writers.py::test_ids_name_writers",
+          "tests/evaluation/scoring/test_stats_writers.py::test_ids_name_writers",
           "(int(number) - 1) // sheet", "int(number) // sheet"),
     Fault("writers that suffice for an interval",
-          "tests/evaluation/scoring/test_writers.py::test_ids_that_tell_few_writers_apart_leave_images",
+          "tests/evaluation/scoring/test_stats_writers.py::test_ids_that_tell_few_writers_apart_leave_images",
           "LEAST = 10", "LEAST = 9"),
     Fault("rates are over all expressions", "scores",
           "for key in truth.symlg:\n", "for key in texts:\n"),

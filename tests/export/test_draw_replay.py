@@ -1,4 +1,4 @@
-"""Replays on the page: what is kept of one that was stopped, and what is counted. In a browser: test_draw_page.py."""
+"""Replays on the page: what is kept of one that was stopped, and what is counted. In a browser: test_draw.py."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
