@@ -140,12 +140,9 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     def count_batch(self) -> float:
         """Count a batch, as torch's forward does, and return its weight in the running statistics."""
-        if (batches := self.num_batches_tracked) is not None:  # None: it is counted elsewhere
-            batches.add_(1)
-        if self.momentum is not None:
-            return self.momentum
-        assert batches is not None
-        return 1 / float(batches)
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        return 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
 
 # --- positions (CoMER, section 3.3) -------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from hmerbench.benchmarks.environment import in_bf16
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training import foreach
-from hmerbench.benchmarks.training.all_at_once import AllAtOnce
 from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
 from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Replays
 from hmerbench.benchmarks.training.distributed import Team, seed_of
@@ -67,7 +66,6 @@ class Learner:
             # or more processes are rounded differently
             self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
             warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
-        self.at_once = AllAtOnce(self.model)
         self.norms = batch_norms(self.model)
         self.replays = Replays(CudaRecord()) if graphs else None
         # running statistics after the first micro-batch of the latest step
@@ -104,12 +102,8 @@ class Learner:
 
     def _gradients(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Add the gradient of one micro-batch, scaled to its share of a step, and return its loss."""
-        if self.replays is None:
-            loss = self._loss(model, inputs)
-            (loss / self.share).backward()
-        else:
-            loss = self._loss(self.at_once, inputs)
-            self.at_once.add_gradients(loss / self.share)
+        loss = self._loss(model, inputs)
+        (loss / self.share).backward()
         return loss.detach()
 
     def _keep_statistics(self, restore: bool = False) -> None:

@@ -4,7 +4,6 @@ from tests.regression_gate.planting import Fault
 
 STATS = "tests/evaluation/scoring/test_stats.py::"
 SAMPLING = "tests/evaluation/scoring/test_stats_sampling.py::"
-TOGETHER = "tests/training/test_all_at_once.py::"
 
 FAULTS = [
     Fault("affine augmentation", "batches",
@@ -304,8 +303,4 @@ FAULTS = [
           '"significant" if step.difference > 0 else "opposite"', '"significant"'),
     Fault("the last score of a seed", "tests/report/test_tables.py::test_the_last_scored_run_of_a_seed_counts",
           "scored_at >= latest", "scored_at <= latest"),
-    Fault("weights cast together are used in one way", TOGETHER + "test_which_weights_are_cast_together",
-          "return bool(parts) and apart and name not in self.otherwise", "return bool(parts)"),
-    Fault("batches of norms counted together", TOGETHER + "test_a_learner_that_records_adds_the_same_gradients",
-          "foreach.add_(counts, 1)", "foreach.add_(counts, 2)"),
 ]  # fmt: skip
