@@ -12,10 +12,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test has two threads, the one that waits leaves its core
 os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working folder, not the project's
 
-from tests.helpers.disk import wait_for_no_disk  # noqa: E402
-
-wait_for_no_disk()
-
 import gc  # noqa: E402
 import re  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -24,13 +20,16 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
+import tests.helpers.disk  # noqa: E402, F401  (does not wait for it)
 from hmerbench.benchmarks.recognition.recognizer import Recognizer  # noqa: E402
 from tests.helpers.browser import engine  # noqa: E402, F401  (a fixture)
 from tests.helpers.database import postgres  # noqa: E402, F401  (a fixture)
+from tests.helpers.fork_server import share_fork_server  # noqa: E402
 from tests.helpers.paths import CROHME, MEDIUM  # noqa: E402
 from tests.helpers.tiny import tiny_archive  # noqa: E402
 
 torch.set_num_threads(1)
+share_fork_server()
 gc.set_threshold(50_000, 50, 50)  # what is imported and kept is searched for cycles less often: a fifth of a scoring
 
 # a commit always gives the same answer; with HYPOTHESIS_PROFILE=explore (or --hypothesis-profile), new cases are tried

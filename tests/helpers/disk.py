@@ -1,4 +1,7 @@
-"""Tests do not wait until a disk has stored what they write: no test cuts the power, and a commit takes 10 to 30 ms."""
+"""Tests do not wait until a disk has stored what they write: no test cuts the power, and a commit takes 10 to 30 ms.
+
+Importing this is enough, in any process, also for the databases that it opens.
+"""
 
 import os
 import sqlite3
@@ -6,16 +9,15 @@ import sqlite3.dbapi2
 from contextlib import suppress
 from typing import Any
 
+plain = sqlite3.connect
 
-def wait_for_no_disk() -> None:
-    """In this process, and for the databases that it opens."""
-    os.fsync = lambda _: None
-    plain = sqlite3.connect
 
-    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        connection = plain(*arguments, **options)
-        with suppress(sqlite3.Error):  # of a damaged file, its reader is to find it
-            connection.execute("PRAGMA synchronous = OFF")
-        return connection
+def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+    connection = plain(*arguments, **options)
+    with suppress(sqlite3.Error):  # of a damaged file, its reader is to find it
+        connection.execute("PRAGMA synchronous = OFF")
+    return connection
 
-    sqlite3.connect = sqlite3.dbapi2.connect = connect
+
+os.fsync = lambda _: None
+sqlite3.connect = sqlite3.dbapi2.connect = connect

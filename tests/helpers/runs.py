@@ -1,7 +1,6 @@
 """Made-up run folders, and the contents that a tracking store must have for them."""
 
 import json
-import multiprocessing
 import os
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,9 @@ import yaml
 from mlflow import MlflowClient
 
 from hmerbench.benchmarks.tracking.track import track
+from tests.helpers.fork_server import forked
 from tests.helpers.made_up import put_environment, put_history, put_score, put_state
 
-PRELOADED = [  # what tracking imports, at once or only when it is asked for
-    *("mlflow.store.tracking.sqlalchemy_store", "mlflow.pyfunc", "alembic.command"),
-    *(f"hmerbench.benchmarks.tracking.{name}" for name in ("track", "mirror", "logged_model")),
-    *("hmerbench.benchmarks.config", "hmerbench.benchmarks.recognition.recognizer"),
-]
 METRICS = ("step", "loss", "lr", "seconds", "images_per_s")  # of training
 ARTIFACTS = {
     "config.yaml",
@@ -65,9 +60,7 @@ def artifacts(client: MlflowClient, run_id: str, path: str | None = None) -> set
 
 def track_at_once(folders: list[Path], uri: str) -> list[str | None]:
     """Track every folder in a process of its own, all at the same time."""
-    processes = multiprocessing.get_context("forkserver")  # does the slow imports once
-    processes.set_forkserver_preload(PRELOADED)
-    with processes.Pool(len(folders), _use, (uri,)) as pool:
+    with forked().Pool(len(folders), _use, (uri,)) as pool:
         return pool.map(track, folders, chunksize=1)
 
 

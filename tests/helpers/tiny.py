@@ -19,7 +19,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import merge
-from tests.helpers.disk import wait_for_no_disk
+from tests.helpers.fork_server import forked
 
 SYMBOLS = ["1", "2", "x", "+", "-"]
 SETTINGS = {
@@ -77,10 +77,8 @@ def start(
 ) -> BaseProcess:
     """Train in a process of its own, so that a test can kill it. With `dies`, (steps, seconds), it kills itself (-9)
     after so many optimizer steps, and saves a checkpoint every so many seconds."""
-    processes = multiprocessing.get_context("forkserver")  # imports torch once, not once per process
-    processes.set_forkserver_preload([__name__, "torch._dynamo", "hmerbench.benchmarks.training.trainer"])
     arguments = archive, folder, overrides, dies, environment or {}
-    process = processes.Process(target=_train, args=arguments, daemon=True)  # ends with the tests
+    process = forked().Process(target=_train, args=arguments, daemon=True)  # ends with the tests
     process.start()
     return process
 
@@ -90,7 +88,6 @@ def _train(
 ) -> None:
     from hmerbench.benchmarks.training import trainer
 
-    wait_for_no_disk()
     os.environ.update(environment)
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] (it may have workers)
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", 1)))  # as in the tests' own process
