@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,20 +47,13 @@ MIRROR_SECONDS = 30  # at most between two updates of parallel runs in MLflow
 ATTEMPTS = 4  # to complete a run whose process or node dies
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to do the main job. Raises UserError for options that only the engine `local` supports."""
-
-    force: bool = False  # repeat what is done
-    placing: Placing = field(default_factory=Placing)
-
-    def __post_init__(self) -> None:
-        if (self.placing.jobs or 1) > 1 and self.placing.engine != "local":
-            raise UserError("--jobs works with the engine local only: a cluster runs as many jobs as have room")
-
-
 def reproduce(
-    configs: Sequence[Config], archive: Archive, splits: Sequence[str], results: Path, options: Options
+    configs: Sequence[Config],
+    archive: Archive,
+    splits: Sequence[str],
+    results: Path,
+    placing: Placing,
+    force: bool = False,
 ) -> None:
     """Train, recognize and score what is not done yet (with `force`, everything), and write the tables.
 
@@ -72,20 +64,20 @@ def reproduce(
     space, began = workspace(archive, results), time.perf_counter()
     distinct = dict.fromkeys(configs)  # 7 and 07, or a recipe and its file, are one
     runs = [RunFolder(space / "runs" / config.run_name, config) for config in distinct]
-    _begin(runs, options)
+    _begin(runs, force)
     announce(archive)
     remember(archive, results)
     show_plan(runs, splits)
     if words := advice(runs[0].preset, runs[0].data):
         console.print(words)
-    errors = _complete(runs, splits, Place(archive.path, space, archive), options.placing)
+    errors = _complete(runs, splits, Place(archive.path, space, archive), placing)
     if scored := [run for run in runs if any(map(run.scored, run.sets("scores/*.json")))]:
         _show_tables(archive, scored, results, time.perf_counter() - began)
     _raise_first(errors)
 
 
 def reproduce_language_models(
-    asked: Sequence[LanguageSettings], data: Path | Archive, results: Path, options: Options
+    asked: Sequence[LanguageSettings], data: Path | Archive, results: Path, placing: Placing, force: bool = False
 ) -> None:
     """Train and test what is not done yet (with `force`, everything) on the texts in a folder, or on the LaTeX of an
     archive's training captions, in its workspace; likewise.
@@ -108,9 +100,9 @@ def reproduce_language_models(
         corpus = corpora[settings.text.line_ends]
         settings = tied(settings, corpus.name, corpus.digest)
         runs.append(LanguageRun(place.workspace / "runs" / settings.run_name, settings))
-    _begin(runs, options)
+    _begin(runs, force)
     show_plan(runs, ["test"])
-    errors = _complete(runs, ["test"], place, options.placing)
+    errors = _complete(runs, ["test"], place, placing)
     if tested := [run for run in runs if run.finished]:
         _show_perplexities(tested)
     _raise_first(errors)
@@ -123,7 +115,7 @@ def with_epochs(config: Config, epochs: int) -> Config:
     return config.changed({"training.epochs": epochs, "preset": f"{config.preset}-{epochs}-epochs"})
 
 
-def _begin(runs: Sequence[AnyRun], options: Options) -> None:
+def _begin(runs: Sequence[AnyRun], force: bool) -> None:
     """Refuse what cannot be done; with `force`, forget the trainings of all runs, or of none."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("reproduce is one process: train every row with torchrun and the command train first")
@@ -131,7 +123,7 @@ def _begin(runs: Sequence[AnyRun], options: Options) -> None:
         raise UserError("no recipe or no seed is given: omit --recipes and --seeds for the usual ones")
     for run in runs:
         run.refuse_other()
-    if options.force:
+    if force:
         forget_trainings(runs)
 
 

@@ -392,4 +392,4 @@ def test_a_job_without_rows_is_refused(archive: Path, tmp_path: Path) -> None:
 def test_torchrun_is_for_training_alone(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="with torchrun and the command train"):
-        job.reproduce([], open_archive(archive), [], tmp_path, job.Options())
+        job.reproduce([], open_archive(archive), [], tmp_path, Placing())

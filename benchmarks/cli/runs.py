@@ -52,13 +52,13 @@ def reproduce(
 ) -> None:
     """The main job: train, recognize, score and log; then write the tables."""
     from hmerbench.benchmarks.jobs.engine import Placing
-    from hmerbench.benchmarks.reproduce import Options, reproduce, with_epochs
+    from hmerbench.benchmarks.reproduce import reproduce, with_epochs
     from hmerbench.benchmarks.resolve import resolve
     from hmerbench.benchmarks.runs.workspace import open_data, select_splits
 
     options.compute_with(workers, graphs)
-    job = Options(force, Placing(engine, jobs, cpus, gpus))
-    preset, numbers = preset or _default_preset(), [parse_seed(seed) for seed in parse_list(seeds)]
+    placing, preset = Placing(engine, jobs, cpus, gpus), preset or _default_preset()
+    numbers = [parse_seed(seed) for seed in parse_list(seeds)]
     names = parse_list(recipes)
     refuse_unknown(names, preset)
     archive = open_data(crohme, results)
@@ -66,7 +66,7 @@ def reproduce(
     configs = [resolve(recipe, preset, seed, archive) for recipe in names for seed in numbers]
     if epochs is not None:
         configs = [with_epochs(config, epochs) for config in configs]
-    reproduce(configs, archive, splits, results, job)
+    reproduce(configs, archive, splits, results, placing, force)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -299,12 +299,12 @@ def reproduce_lm(
     """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
     from hmerbench.benchmarks.jobs.engine import Placing
     from hmerbench.benchmarks.language_settings import resolve
-    from hmerbench.benchmarks.reproduce import Options, reproduce_language_models
+    from hmerbench.benchmarks.reproduce import reproduce_language_models
     from hmerbench.benchmarks.runs.workspace import open_data
 
-    job, numbers = Options(force, Placing(engine, jobs, cpus, gpus)), [parse_seed(seed) for seed in parse_list(seeds)]
+    placing, numbers = Placing(engine, jobs, cpus, gpus), [parse_seed(seed) for seed in parse_list(seeds)]
     asked = [resolve(recipe, seed) for recipe in parse_list(recipes) for seed in numbers]  # before data is made
-    reproduce_language_models(asked, ptb or open_data(crohme, results), results, job)
+    reproduce_language_models(asked, ptb or open_data(crohme, results), results, placing, force)
 
 
 def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = False) -> "tuple[RunFolder, Archive]":

@@ -8,7 +8,7 @@ needs them. Language models are packed without any.
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -51,7 +51,10 @@ def replaced(target: Path) -> Iterator[Path]:
     partial = target.parent / f".pack-{target.name}"
     fresh, old = partial / "run", partial / "old"
     # the target's name is no lock's place, as it is replaced; two runs may have one target
-    with locked(target.parents[2] / "local", ".packing", seconds=60), _restored(target, old, partial):
+    with locked(target.parents[2] / "local", ".packing", seconds=60), ExitStack() as stopped:
+        _restore(target, old, partial)  # after a kill
+        stopped.callback(_restore, target, old, partial)
+        partial.mkdir()
         yield fresh
         # a folder cannot be replaced atomically: the old one is moved aside first, and back on failure
         if target.exists():
@@ -59,21 +62,11 @@ def replaced(target: Path) -> Iterator[Path]:
         os.replace(fresh, target)
 
 
-@contextmanager
-def _restored(target: Path, old: Path, partial: Path) -> Iterator[None]:
-    """Move the earlier copy back if packing stops, also on Ctrl-C; after a kill, the next packing does."""
-
-    def restore() -> None:
-        if old.exists() and not target.exists():
-            os.replace(old, target)
-        shutil.rmtree(partial, ignore_errors=True)
-
-    restore()
-    partial.mkdir()
-    try:
-        yield
-    finally:
-        restore()
+def _restore(target: Path, old: Path, partial: Path) -> None:
+    """Move the earlier copy back unless a new one is in its place, and clear up."""
+    if old.exists() and not target.exists():
+        os.replace(old, target)
+    shutil.rmtree(partial, ignore_errors=True)
 
 
 def packed(folder: Path, run_name: str) -> Path:
