@@ -1,5 +1,6 @@
 """Commands for data: CROHME and other archives."""
 
+import sys
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Literal
@@ -47,7 +48,10 @@ def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path(
     from hmerbench.evaluation.datasets import crohme
 
     known = crohme()
-    archive = open_archive(target if target.exists() else download(target, str(known.url), known.git_blob))
+    if not target.exists():
+        print(f"fetching {known.url}", file=sys.stderr)
+        download(target, str(known.url), known.git_blob)
+    archive = open_archive(target)
     print(f"{archive.path}: {archive.edition}; use it with CROHME={quote(str(archive.path))}")
 
 
