@@ -30,7 +30,7 @@ from hmerbench.benchmarks.training.cuda_graphs import own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner, first_weights
 from hmerbench.benchmarks.training.optimizer import assign_rate, set_rate
-from hmerbench.benchmarks.training.training_data import ahead, prepared, training_data, worker_lost
+from hmerbench.benchmarks.training.training_data import prepared, training_data, worker_lost
 from hmerbench.models.network import Network
 from hmerbench.models.weights import pack_weights
 
@@ -164,7 +164,7 @@ class Trainer:
 
     def _epoch(self, report: TrainingProgress) -> None:
         state, training, team, learner = self.state, self.config.training, self.team, self.learner
-        plan, micro_batches = next(self.plans), training.batching.micro_batches
+        plan, micro_batches = self.training_set.plan(state.epoch), training.batching.micro_batches
         steps = len(plan) // micro_batches
         numbers = plan[state.position * micro_batches + team.rank :: team.world]
         batches = prepared(self.training_set, state.epoch, numbers, self.execution.workers)
@@ -312,9 +312,6 @@ class Trainer:
             self._adopt_candidate()
         elif self.team.rank == 0:
             self.folder.write("history.jsonl", [])
-        # each epoch is planned while the one before is trained
-        epochs = range(self.state.epoch, self.config.training.epochs)
-        self.plans = ahead(self.training_set.plan, epochs)
         return checkpoint is not None
 
     def _adopt_candidate(self) -> None:

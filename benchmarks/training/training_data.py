@@ -3,9 +3,8 @@
 import ctypes
 import pickle
 import signal
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -127,17 +126,6 @@ def _end_with_parent(_: int) -> None:
     """End at once if the training is killed: a worker has inherited the lock on the run's folder (Linux)."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def ahead(make: Callable[[int], Any], numbers: Iterable[int]) -> Iterator[Any]:
-    """make(number) of all numbers in order, each made by a thread while the one before it is used."""
-    with ThreadPoolExecutor(1) as pool:
-        made = deque[Future[Any]]()
-        for number in numbers:
-            made.append(pool.submit(make, number))
-            if len(made) > 1:
-                yield made.popleft().result()
-        yield from (future.result() for future in made)
 
 
 def worker_lost(error: RuntimeError) -> str:

@@ -33,7 +33,6 @@ from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkp
 from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.trainer import Trainer, train
-from hmerbench.benchmarks.training.training_data import ahead
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.models.files import CheckpointError
 from tests.helpers.paths import ROOT
@@ -414,16 +413,6 @@ def test_other_selections_with_the_options_of_fast_presets(archive, tmp_path, bf
     norm = "encoder.model.norm1"
     assert torch.equal(best["decoder.proj.weight"], trained["average.decoder.proj.weight"]) or select == "heldout"
     assert not torch.equal(best[f"{norm}.running_mean"], trained[f"model.{norm}.running_mean"])
-
-
-def test_the_next_epoch_is_planned_in_the_background():
-    planned: list[int] = []
-    plans = ahead(lambda epoch: planned.append(epoch) or [[epoch]], range(3))
-    assert next(plans) == [[0]]
-    deadline = time.monotonic() + 60
-    while planned != [0, 1] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert planned == [0, 1] and list(plans) == [[[1]], [[2]]] and planned == [0, 1, 2]
 
 
 def test_early_stop(archive, tmp_path):
