@@ -1,8 +1,8 @@
 """Write run folders to an MLflow tracking store, idempotently.
 
 Runs (contents.py) are found by their tag `run_key`, which depends on the folder's content and not on its path, so a
-copied folder is the same run. Only what the store lacks is added: mirroring may be interrupted anywhere, repeated, or
-done by several processes at once.
+copied folder is the same run. Only what the store lacks is added: mirroring may be interrupted anywhere and repeated.
+Of the processes of a machine, one writes to a store at a time (tracking_store.writing).
 
 They form a tree: table (archive x preset) -> row (recipe) -> seed. A row gets its own node once it has a second run;
 until then its only run is a child of the table, so one seed of five rows makes 1 + 5 runs. A row's node keeps the rates
@@ -12,7 +12,6 @@ three.
 
 import json
 import os
-import random
 import time
 from contextlib import suppress
 from functools import cached_property
@@ -21,9 +20,7 @@ from statistics import fmean, stdev
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from mlflow.exceptions import MlflowException
 
-from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun
 from hmerbench.benchmarks.runs.run import store_key
@@ -39,9 +36,6 @@ from hmerbench.benchmarks.tracking.tracking_store import (
 from hmerbench.models.files import parse_json
 
 RESULTS = ("predictions", "scores")  # of an earlier training, until this one ends
-LOCK_SECONDS = 60  # to wait for another process that creates the database
-RACES = ("constraint", "'active' state", "database is locked", "deadlock")  # errors of concurrent writers, to retry
-RACE_TRIES, RACE_SECONDS = 10, 30  # give up after both: on a busy machine a single try may take that long
 ABOUT = {  # tags of an experiment: the first makes the user interface open it on its runs, not on traces
     "mlflow.experimentKind": "custom_model_development",
     NOTE: "Runs of hmerbench on {}: tables open to rows, rows to seeds. The run folders are authoritative; "
@@ -68,11 +62,7 @@ class Mirror:
         found = self.client.get_experiment_by_name(name)
         if found is None:
             location = artifacts_beside(self.database) if self.database else None  # a server has its own
-            try:
-                return self.client.create_experiment(name, location, tags)
-            except MlflowException:
-                if (found := self.client.get_experiment_by_name(name)) is None:
-                    raise  # otherwise another process was faster
+            return self.client.create_experiment(name, location, tags)
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
         for key in tags.keys() - found.tags.keys():
@@ -103,36 +93,9 @@ class Mirror:
         `under` names a parent run to use instead of a table, `name` is the run's name there; `running`: the training
         is in progress.
         """
-        tries, deadline = 0, time.monotonic() + RACE_SECONDS
-        while True:
-            tries += 1
-            try:
-                return self._put(run, tables, under, name, running)
-            except MlflowException as error:
-                exhausted = tries >= RACE_TRIES and time.monotonic() > deadline
-                if exhausted or not any(sign in str(error) for sign in RACES):
-                    raise
-                time.sleep(random.uniform(0, 0.2))
-
-    def conclude(self, group: str, status: str) -> None:
-        """Set the final status of the parent run named `group`, if it exists."""
-        for found in self.tree.groups(store_key(group)):
-            self.client.set_terminated(found.info.run_id, status)
-
-    def remove(self, run: AnyRun) -> bool:
-        """Delete the folder's MLflow run, and its row and table where nothing is left in them; whether there was one.
-
-        A server keeps what is deleted for a while, as MLflow does: `mlflow gc` frees the space.
-        """
-        found, _ = self._find(run)
-        if found is not None:
-            self.client.delete_run(found.info.run_id)
-            if isinstance(run, RunFolder):
-                self.tree.forget(run, found.info.run_id)
-        return found is not None
-
-    def _put(self, run: AnyRun, tables: Path | None, under: str, name: str, running: bool) -> str:
-        mlrun, epochs = self._run_of(run)
+        mlrun, epochs = self._find(run)
+        if mlrun is None:
+            mlrun = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, run.title)
         run_id = mlrun.info.run_id
         if not run.finished and epochs - {entry["epoch"] for entry in run.history}:
             return run_id  # a training that is repeated, to the same losses, is not mirrored before it gets further
@@ -162,21 +125,22 @@ class Mirror:
             self.client.log_artifact(table, str(path), "tables")
         return run_id
 
-    def _run_of(self, run: AnyRun) -> tuple[Run, set[int]]:
-        """The folder's MLflow run, created if missing, and the epochs it already has.
+    def conclude(self, group: str, status: str) -> None:
+        """Set the final status of the parent run named `group`, if it exists."""
+        for found in self.tree.groups(store_key(group)):
+            self.client.set_terminated(found.info.run_id, status)
 
-        Of several processes that create it at the same moment, one succeeds.
+    def remove(self, run: AnyRun) -> bool:
+        """Delete the folder's MLflow run, and its row and table where nothing is left in them; whether there was one.
+
+        A server keeps what is deleted for a while, as MLflow does: `mlflow gc` frees the space.
         """
-        created = None
-        while True:
-            found, epochs = self._find(run)
-            if found is not None:
-                if created and created.info.run_id != found.info.run_id:  # another process created it first
-                    self.client.delete_run(created.info.run_id)
-                return found, epochs
-            if created:
-                raise RuntimeError("it does not return the run that was just created")
-            created = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, run.title)
+        found, _ = self._find(run)
+        if found is not None:
+            self.client.delete_run(found.info.run_id)
+            if isinstance(run, RunFolder):
+                self.tree.forget(run, found.info.run_id)
+        return found is not None
 
     def _find(self, run: AnyRun) -> tuple[Run | None, set[int]]:
         """The folder's MLflow run, if there is one, and its epochs.
@@ -194,13 +158,11 @@ class Mirror:
 
 def _create(path: Path) -> None:
     """Create MLflow's tables in a temporary file first: MLflow never repairs a database left half-made."""
-    with locked(path.parent, f"{path.name}.lock", LOCK_SECONDS):
-        if not has_content(path):
-            for leftover in path.parent.glob(f"{path.name}.*.part"):
-                leftover.unlink()
-            part = path.with_name(f"{path.name}.{time.time_ns()}.part")  # MLflow caches failed connections by name
-            MlflowClient(tracking_uri=f"sqlite:///{part}").search_experiments()
-            os.replace(part, path)
+    for leftover in path.parent.glob(f"{path.name}.*.part"):
+        leftover.unlink()
+    part = path.with_name(f"{path.name}.{time.time_ns()}.part")  # MLflow caches failed connections by name
+    MlflowClient(tracking_uri=f"sqlite:///{part}").search_experiments()
+    os.replace(part, path)
 
 
 # -------------------------------------------------------------------------------------------------------- the tree
@@ -225,32 +187,16 @@ class Tree:
         return self.client.search_runs([self.experiment], where, max_results=limit, order_by=[order])
 
     def groups(self, key: str) -> list[Run]:
-        """The runs with this key, oldest first; more than one if processes created them at the same moment."""
+        """The runs with this key, oldest first: several trainings of one configuration, or the one of a group."""
         return self.search(f"tags.run_key = '{key}'")
 
     def group(self, key: str, name: str, note: str = "") -> Run:
-        """The run that represents a table, row or study, created if missing. Of several, the oldest is kept and takes
-        over the children of the others."""
-        if not (groups := self.groups(key)):
-            created = self.client.create_run(self.experiment, run_name=name, tags={"run_key": key, NOTE: note})
-            self.client.update_run(created.info.run_id, "FINISHED")  # unless the caller says otherwise
-            groups = self.groups(key)
-        oldest, *duplicates = groups
-        for duplicate in duplicates:
-            for child in self.search(f"tags.`{PARENT}` = '{duplicate.info.run_id}'"):
-                self._set_parent(child, oldest)
-            self.client.delete_run(duplicate.info.run_id)
-        return oldest
-
-    def place(self, run: RunFolder, id_: str) -> str:
-        """Place a run below its table, or below its row if that has several; return the table's id.
-
-        Repeated until nothing changes any more, as other processes may place theirs meanwhile.
-        """
-        before = None
-        while (now := self._settle(run, id_)) != before:
-            before = now
-        return now[0]
+        """The run that represents a table, row or study, created if missing."""
+        if groups := self.groups(key):
+            return groups[0]
+        created = self.client.create_run(self.experiment, run_name=name, tags={"run_key": key, NOTE: note})
+        self.client.update_run(created.info.run_id, "FINISHED")  # unless the caller says otherwise
+        return self.client.get_run(created.info.run_id)
 
     def forget(self, run: RunFolder, id_: str) -> None:
         """Leave a deleted run out of its row and table, and delete those in which nothing is left."""
@@ -258,20 +204,19 @@ class Tree:
             if MEMBER + id_ in row.data.tags:
                 self.client.delete_tag(row.info.run_id, MEMBER + id_)
         if self.groups(run.table_key):
-            table = self._settle(run)[0]
+            table = self.place(run)
             if self._child(table) is None:
                 self.client.delete_run(table)
 
-    def _settle(self, run: RunFolder, id_: str = "") -> tuple:
-        """Write the place of a row's run `id_`, and what its row and table say; the table's id, and all this."""
+    def place(self, run: RunFolder, id_: str = "") -> str:
+        """Place the run `id_` of a row below its table, or below its row if that has several, and write what both say;
+        return the table's id."""
         title = f"table 2, {run.data}, {run.preset}"
         note = "Open it (+) to see its rows. Its metrics are those of its best row; a row's are means over its seeds."
         table = self.group(run.table_key, title, note)
-        rows = self.groups(run.row_key)  # first: a row that exists has two runs
-        seeds, members = self.search(f"tags.row_key = '{run.row_key}'", 2), dict[str, str]()
+        seeds = self.search(f"tags.row_key = '{run.row_key}'", 2)
         if len(seeds) > 1:
-            note = "Its metrics are the mean, spread and number of its seeds."
-            row = rows[0] if len(rows) == 1 else self.group(run.row_key, run.recipe, note)
+            row = self.group(run.row_key, run.recipe, "Its metrics are the mean, spread and number of its seeds.")
             self._set_parent(row, table)
             if any(tag.startswith(MEMBER) for tag in row.data.tags):
                 placed = [self.client.get_run(id_)] if id_ else []
@@ -281,16 +226,15 @@ class Tree:
                 self._set_parent(seed, row)
                 self._set_tag(row, MEMBER + seed.info.run_id, json.dumps(_rates(seed), sort_keys=True))
             row = self.client.get_run(row.info.run_id)
-            members = {tag: rates for tag, rates in row.data.tags.items() if tag.startswith(MEMBER)}
-            self._summarize(row, _mean_and_spread([parse_json(rates) for rates in members.values()]))
+            members = [parse_json(rates) for tag, rates in row.data.tags.items() if tag.startswith(MEMBER)]
+            self._summarize(row, _mean_and_spread(members))
         else:
             for seed in seeds:
                 self._set_parent(seed, table)
-            for row in rows:
+            for row in self.groups(run.row_key):
                 self.client.delete_run(row.info.run_id)
-        best = self._best(table, run)
-        self._summarize(table, best)
-        return table.info.run_id, [seed.info.run_id for seed in seeds], members, best
+        self._summarize(table, self._best(table, run))
+        return table.info.run_id
 
     def _best(self, table: Run, run: RunFolder) -> Rates:
         """The highest rate of any row (a mean, where it has several runs) by metric."""

@@ -22,7 +22,7 @@ from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runs.listing import run_in
 from hmerbench.benchmarks.runs.run import LanguageRun
-from hmerbench.benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri
+from hmerbench.benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, writing
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.tracking.mirror import Mirror
@@ -93,15 +93,15 @@ def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") ->
         return None
     try:
         reach(uri)
-        from hmerbench.benchmarks.tracking.mirror import (
-            Mirror,  # imports MLflow, which is slow and not needed for training
-        )
+        # imports MLflow, which is slow and not needed for training
+        from hmerbench.benchmarks.tracking.mirror import Mirror
 
-        mirror = Mirror(bounded(uri), data)
-        if mirror.left_behind:
-            places = ", ".join(mirror.left_behind)
-            warn(f"artifacts of {uri}", f"{mirror.database}: artifacts go to {places}; move that folder beside it")
-        result = action(mirror)
+        with writing(uri):
+            mirror = Mirror(bounded(uri), data)
+            if mirror.left_behind:
+                places = ", ".join(mirror.left_behind)
+                warn(f"artifacts of {uri}", f"{mirror.database}: artifacts go to {places}; move that folder beside it")
+            result = action(mirror)
     except ImportError as error:
         warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
     except Exception as error:  # the mirror must never stop a run

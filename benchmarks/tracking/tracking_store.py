@@ -5,13 +5,16 @@ import re
 import sqlite3
 import ssl
 import sys
-from contextlib import closing, suppress
+import tempfile
+from contextlib import AbstractContextManager, closing, suppress
+from hashlib import sha256
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlparse
 from urllib.request import urlopen
 
 from hmerbench.benchmarks.errors import UserError, without_secrets
+from hmerbench.benchmarks.files import locked
 
 ADDRESSES = {  # of artifacts, by MLflow's tables
     "experiments": {"artifact_location"},
@@ -21,6 +24,7 @@ ADDRESSES = {  # of artifacts, by MLflow's tables
 }
 VIEW = "hmerbench"  # of the user interface, which the mirror keeps
 ANSWER_SECONDS = 5  # a store that takes longer to answer counts as unusable
+LOCK_SECONDS = 60  # to wait for another process that writes to it
 
 
 def uri_in(workspace: Path) -> str:
@@ -36,6 +40,15 @@ def tracking_uri(folder: Path) -> str:
 def store(folder: Path) -> str:
     """The tracking URI without its secrets, for display."""
     return without_secrets(tracking_uri(folder))
+
+
+def writing(uri: str) -> AbstractContextManager[None]:
+    """Hold the lock of a store, so that no other process of this user on this machine writes to it: it lies beside a
+    SQLite file, or among temporary files."""
+    if path := sqlite_path(uri):
+        return locked(path.parent, f"{path.name}.lock", LOCK_SECONDS)
+    temporary = Path(tempfile.gettempdir(), f"hmerbench-{os.getuid()}")
+    return locked(temporary, f"{sha256(uri.encode()).hexdigest()[:16]}.lock", LOCK_SECONDS)
 
 
 def browse(results: Path, port: int) -> None:
