@@ -6,6 +6,7 @@ trials of dead workers again, reports progress, mirrors trials to MLflow and wri
 
 import uuid
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,8 +154,9 @@ def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> 
         client.update_run(study, "RUNNING")  # until `conclude`
         client.log_metric(study, "trial_value", best, step=trial.number)
 
-    if run_id := track(folder, under=f"tuning/{job.name}", name=name):
-        with_store(folder, job.problem.base.data.name, add_values)
+    with suppress(UserError):  # a folder that somebody damaged ends no study
+        if run_id := track(folder, under=f"tuning/{job.name}", name=name):
+            with_store(folder, job.problem.base.data.name, add_values)
 
 
 def _repair(journal: Path) -> None:
