@@ -149,19 +149,11 @@ def equivalence(
     results: Results = RESULTS,
 ) -> None:
     """Compare the ways to compute a training with what rounding does to it; write results/speed/equivalence.csv."""
-    from hmerbench.benchmarks.performance.training_check import equivalence
+    from hmerbench.benchmarks.performance.equivalence import equivalence
     from hmerbench.benchmarks.runs.workspace import open_data
 
     refuse_unknown([recipe], preset)
     equivalence(open_data(crohme, results), results, recipe, preset, expressions)
-
-
-@app.command("gpu-check", rich_help_panel=CHECKS)
-def gpu_check(crohme: Crohme = None, results: Results = RESULTS) -> None:
-    """Time training steps on a GPU, recorded and not; write results/speed/gpu.csv."""
-    from hmerbench.benchmarks.performance.training_check import gpu_check
-
-    gpu_check(crohme, results)
 
 
 @app.command(rich_help_panel=CHECKS)

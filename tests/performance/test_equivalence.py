@@ -7,7 +7,7 @@ import torch
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.batching import TrainingSet
-from hmerbench.benchmarks.performance import training_check as module
+from hmerbench.benchmarks.performance import equivalence as module
 from tests.helpers.tiny import tiny_config
 
 
