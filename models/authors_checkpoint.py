@@ -1,8 +1,7 @@
 """Import of the authors' Lightning checkpoints, without executing any code in them.
 
 Such a file is one of torch.save. Its pickle may refer to any class or function: all are replaced by inert ones, but for
-those that torch rebuilds tensors with; these give a `Stored`, whose place in the file was checked. No tensor is read
-before it is asked for.
+those that torch rebuilds tensors with; these give views of the file's numbers, which torch checks.
 """
 
 import io
@@ -10,7 +9,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -63,44 +62,20 @@ class StandIn(Inert, dict):
     __eq__ = object.__eq__
 
 
-@dataclass(frozen=True, eq=False)
-class Storage(Inert):
-    """A record of the file that holds numbers."""
-
-    record: zipfile.ZipInfo
-    dtype: torch.dtype
-
-    def __len__(self) -> int:
-        return self.record.file_size // self.dtype.itemsize
-
-
-@dataclass(frozen=True, eq=False)
 class Stored(Inert):
-    """A tensor in the file: a view of a storage."""
+    """A tensor in the file, or all numbers of one of its records."""
 
-    storage: Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        numbers = (self.offset, *self.shape, *self.strides)
-        if any(type(number) is not int or number < 0 for number in numbers) or len(self.shape) != len(self.strides):
-            raise ValueError("a tensor of impossible shape")
-        last = self.offset + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
-        if self.size and (last >= len(self.storage) or self.size > len(self.storage)):
-            raise ValueError("a tensor that extends beyond its numbers")
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
 
 
 class _Tensor(StandIn):
     def __new__(cls, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Any:
-        if not (isinstance(storage, Storage) and isinstance(shape, tuple) and isinstance(strides, tuple)):
+        if not (isinstance(storage, Stored) and isinstance(shape, tuple) and isinstance(strides, tuple)):
             return StandIn()
-        return Stored(storage, offset, tuple(shape), tuple(strides))
+        if prod(shape) > storage.tensor.numel():  # torch lets a stride of 0 repeat a number
+            raise ValueError("a tensor that extends beyond its numbers")
+        return Stored(torch.as_strided(storage.tensor, shape, strides, offset))
 
 
 class _First(StandIn):
@@ -124,10 +99,11 @@ _TENSORS = {
 class _Unpickler(pickle.Unpickler):
     """Python's, with nothing to call but inert classes made here, one for each name."""
 
-    def __init__(self, content: bytes, records: Mapping[str, zipfile.ZipInfo]):
+    def __init__(self, content: bytes, archive: zipfile.ZipFile, records: Mapping[str, zipfile.ZipInfo]):
         super().__init__(io.BytesIO(content))
-        self.records = records
+        self.archive, self.records = archive, records
         self.found: dict[str, type[StandIn]] = {}
+        self.numbers: dict[str, bytearray] = {}  # by record, read once
 
     def find_class(self, module: str, name: str) -> Any:
         place = f"{module}.{name}"
@@ -136,64 +112,36 @@ class _Unpickler(pickle.Unpickler):
         return self.found[place]
 
     def persistent_load(self, pid: Any) -> Any:
-        """Pickle's hook: a storage, given as ("storage", its class, its record, device, size)."""
+        """Pickle's hook: numbers, given as ("storage", the class of their storage, their record, device, size)."""
         if not (isinstance(pid, tuple) and len(pid) == 5 and isinstance(pid[2], str) and isinstance(pid[1], type)):
             raise ValueError("a reference to something else than numbers")
-        module, _, name = getattr(pid[1], "place", "").rpartition(".")
-        dtype, record = DTYPES.get(name if module == "torch" else ""), self.records.get(f"data/{pid[2]}")
+        module, _, kind = getattr(pid[1], "place", "").rpartition(".")
+        record = self.records.get(f"data/{pid[2]}")
         if record is None:
             raise ValueError(f"the numbers {pid[2][:40]!r} are missing")
-        return StandIn() if dtype is None else Storage(record, dtype)
+        if module != "torch" or kind not in DTYPES:
+            return StandIn()
+        if pid[2] not in self.numbers:
+            self.numbers[pid[2]] = bytearray(self.archive.read(record))
+        content, dtype = self.numbers[pid[2]], DTYPES[kind]
+        return Stored(torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype))
 
 
-class StoredPickle:
-    """A file of torch.save, open for reading. Raises ValueError and whatever else broken content makes pickle and
-    zipfile raise."""
-
-    def __init__(self, path: Path):
-        self.archive = zipfile.ZipFile(path)
-        self.size = path.stat().st_size
-        self.records = {info.filename.partition("/")[2]: info for info in self.archive.infolist()}
-        pickled = self.records.get("data.pkl")
-        if pickled is None:
+def unpickled(path: Path) -> Any:
+    """What a file of torch.save holds. Raises ValueError and whatever else broken content makes pickle, zipfile and
+    torch raise."""
+    with zipfile.ZipFile(path) as archive:
+        records = {info.filename.partition("/")[2]: info for info in archive.infolist()}
+        size, unpacked = path.stat().st_size, sum(record.file_size for record in records.values())
+        if unpacked > MAX_GROWTH * size:
+            raise ValueError(f"{size:,} bytes that unpack to {unpacked:,}")
+        if (pickled := records.get("data.pkl")) is None:
             raise ValueError("it holds no data.pkl")
-        self._refuse_growth([pickled])
         if pickled.file_size > MAX_PICKLE:
             raise ValueError(f"its data.pkl has {pickled.file_size:,} bytes, far more than names and shapes need")
-        content = self.archive.read(pickled)
+        content = archive.read(pickled)
         refuse_far_places(content)
-        self.content: Any = _Unpickler(content, self.records).load()
-
-    def __enter__(self) -> "StoredPickle":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.archive.close()
-
-    def tensors(self, stored: Mapping[str, Stored]) -> dict[str, Tensor]:
-        """The tensors by name. ValueError if they would take much more memory than the file has bytes."""
-        used = {tensor.storage.record.filename: tensor.storage for tensor in stored.values()}
-        self._refuse_growth([storage.record for storage in used.values()])
-        if sum(t.size * t.storage.dtype.itemsize for t in stored.values()) > sum(
-            s.record.file_size for s in used.values()
-        ):
-            raise ValueError("its tensors share their numbers")
-        numbers = {
-            name: torch.frombuffer(bytearray(self.archive.read(storage.record)), dtype=storage.dtype)
-            for name, storage in used.items()
-            if len(storage)
-        }
-        return {
-            name: torch.as_strided(numbers[t.storage.record.filename], t.shape, t.strides, t.offset)
-            if t.size
-            else torch.empty(t.shape, dtype=t.storage.dtype)
-            for name, t in stored.items()
-        }
-
-    def _refuse_growth(self, records: list[zipfile.ZipInfo]) -> None:
-        unpacked = sum(record.file_size for record in records)
-        if unpacked > MAX_GROWTH * self.size:
-            raise ValueError(f"{self.size:,} bytes that unpack to {unpacked:,}")
+        return _Unpickler(content, archive, records).load()
 
 
 # ----------------------------------------------------------------------------------------------- the authors' networks
@@ -214,37 +162,39 @@ def import_lightning(ckpt: Path) -> CoMER:
     if not zipfile.is_zipfile(ckpt):
         raise CheckpointError(f"{ckpt}: damaged, or not a checkpoint of torch 1.6 or later; download it again")
     try:
-        with StoredPickle(ckpt) as file:
-            return _network(ckpt, file)
+        return _network(ckpt, unpickled(ckpt))
     except CheckpointError:
         raise
     except Exception as error:  # a broken or hostile pickle can raise anything
         raise CheckpointError(f"{ckpt}: unreadable checkpoint ({one_line(error)}); download it again") from None
 
 
-def _network(ckpt: Path, file: StoredPickle) -> CoMER:
+def _network(ckpt: Path, content: Any) -> CoMER:
     def mapping(key: str) -> Mapping[Any, Any]:
-        value = file.content.get(key) if isinstance(file.content, Mapping) else None
+        value = content.get(key) if isinstance(content, Mapping) else None
         return value if isinstance(value, Mapping) else {}
 
-    stored = {
-        name.removeprefix(PREFIX): tensor
+    state = {
+        name.removeprefix(PREFIX): tensor.tensor
         for name, tensor in mapping("state_dict").items()
         if isinstance(name, str) and name.startswith(PREFIX) and isinstance(tensor, Stored)
     }
-    if not stored:
+    if not state:
         raise CheckpointError(f"{ckpt}: no tensors named {PREFIX}*; give a checkpoint of the authors' CoMER")
     try:
-        settings = _infer_settings(stored, mapping("hyper_parameters"))
-        classes = stored["decoder.proj.weight"].shape[0]
+        settings = _infer_settings(state, mapping("hyper_parameters"))
+        classes = state["decoder.proj.weight"].shape[0]
     except (KeyError, IndexError, ValueError) as error:
         raise CheckpointError(f"{ckpt}: not a CoMER network, as no sizes can be inferred ({one_line(error)})") from None
     if classes != len(Vocabulary()):
         raise CheckpointError(f"{ckpt}: has {classes} classes, not the {len(Vocabulary())} of models/dictionary.txt")
-    return with_weights(ckpt, lambda: CoMER(settings), file.tensors(stored))
+    storages = {(held := tensor.untyped_storage()).data_ptr(): held.nbytes() for tensor in state.values()}
+    if sum(tensor.nbytes for tensor in state.values()) > sum(storages.values()):
+        raise ValueError("its tensors share their numbers")
+    return with_weights(ckpt, lambda: CoMER(settings), state)
 
 
-def _infer_settings(state: Mapping[str, Stored], hyperparameters: Mapping[str, Any]) -> CoMERSettings:
+def _infer_settings(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERSettings:
     """The settings, from tensor shapes and the checkpoint's hyperparameters."""
 
     def count(pattern: str) -> int:
