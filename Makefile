@@ -124,7 +124,7 @@ mlflow-ui: $(READY) ## serve the MLflow UI on 127.0.0.1 (RESULTS=results/local/e
 	@$(BIN)/hmerbench mlflow-ui $(call given,RESULTS)
 
 bench: $(READY) ## time plain and fast training and search on a quiet machine: results/speed/ (10 min)
-	@$(BIN)/hmerbench bench $(call given,CROHME RESULTS)
+	@$(BIN)/hmerbench bench $(call given,RESULTS)
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	.ci/lock $(PYTHON)

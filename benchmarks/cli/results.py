@@ -131,13 +131,12 @@ def regress(
 def bench(
     only: Annotated[str, typer.Option(help="benchmark names or parts of them, separated by spaces or commas")] = "",
     repeats: Annotated[int, typer.Option(help="measurements per side", min=1)] = 5,
-    crohme: Annotated[Path | None, typer.Option(help="CoMER's data.zip, for the two benchmarks that search it")] = None,
     results: Results = RESULTS,
 ) -> None:
     """Time the plain and fast code paths; write results/speed/."""
     from hmerbench.benchmarks.performance.bench import bench
 
-    bench(results, parse_list(only), repeats, crohme=crohme)
+    bench(results, parse_list(only), repeats)
 
 
 @app.command(rich_help_panel=CHECKS)

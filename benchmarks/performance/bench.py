@@ -23,29 +23,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.environment import bf16_unit, processor, revision
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.plain import plain_search, training_steps
 from hmerbench.benchmarks.printing import counted, err_console, progress, show
-from hmerbench.benchmarks.recognition.predict import recognize
-from hmerbench.benchmarks.resolve import resolve
-from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runtime import cores
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
-from hmerbench.evaluation.datasets import crohme
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.layers import Dropout
 from hmerbench.models.settings import CoMERSettings, LanguageConfig
 from hmerbench.models.vocab import EOS, SOS, Vocabulary
-from hmerbench.models.weights import load_weights
 
-SPLIT = crohme().primary  # the test set of CROHME that is searched
 QUIET = 0.5  # load average above which a warning is printed
 TURN = 2.0  # s, minimum duration of one measurement
 STATUS = Path("/proc/self/status")  # Linux: contains the process's peak memory
@@ -84,9 +76,9 @@ COLUMNS = ("benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardwa
 Row = dict[str, Any]
 
 
-def timing(benchmark: str, fast: float, unit: str, **measured: float) -> Row:
-    """A row of cpu.csv, in four significant digits; one-sided measurements leave `plain`, `ratio` and `spread` out."""
-    values = {"benchmark": benchmark, "fast": fast, "unit": unit, "n": 1, **measured}
+def timing(benchmark: str, unit: str, **measured: float) -> Row:
+    """A row of cpu.csv, in four significant digits; `measured` are plain, fast, ratio, n and spread."""
+    values = {"benchmark": benchmark, "unit": unit, **measured}
     values |= {"hardware": hardware(), "versions": versions()}
     return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values.items()}
 
@@ -204,7 +196,7 @@ def timed(name: str, sizes: Sizes, repeats: int) -> Row:
     times = seconds(sides(), repeats)
     plain, fast = (count / statistics.median(side) for side in times)
     unit = "words/s" if name.startswith("language") else "images/s"
-    return timing(name, fast, unit, plain=plain, ratio=fast / plain, n=repeats, spread=spread(times))
+    return timing(name, unit, plain=plain, fast=fast, ratio=fast / plain, n=repeats, spread=spread(times))
 
 
 def peak(name: str, sizes: Sizes, repeats: int) -> Row:
@@ -213,41 +205,14 @@ def peak(name: str, sizes: Sizes, repeats: int) -> Row:
         measure = partial(resident, name, sizes)
         peaks = [list(processes.map(measure, [side] * repeats)) for side in (0, 1)]
     plain, fast = map(statistics.median, peaks)
-    return timing(f"peak_memory_{name}", fast, "MiB", plain=plain, ratio=plain / fast, n=repeats, spread=spread(peaks))
+    measured = {"plain": plain, "fast": fast, "ratio": plain / fast, "spread": spread(peaks)}
+    return timing(f"peak_memory_{name}", "MiB", n=repeats, **measured)
 
 
 def resident(name: str, sizes: Sizes, side: int) -> float:
     """Run one side of a benchmark once; return this process's peak resident memory in MiB."""
     cases(sizes)[name][1]()[side]()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())[0]) / 2**10
-
-
-def crohme_search(crohme: Path, sizes: Sizes) -> Row:
-    """Seconds to search `SPLIT` with random weights. These never predict an end token, so a batch takes as many steps
-    as its longest reference, end token included; trained weights drop finished images earlier."""
-    archive = open_archive(crohme)
-    config = resolve("comer-fusion", "paper", 7, archive)
-    model, began, images = network(sizes), time.perf_counter(), 0
-    with torch.autocast("cpu", torch.bfloat16):
-        read = searcher(model)
-    for part in evaluation_batches(archive.samples(SPLIT), config, config.search.batch_size):
-        options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
-        images += len(read([(part.images.float() / 255, part.mask)], options))
-    took = time.perf_counter() - began
-    return timing(f"crohme{SPLIT}_beam10_reference_lengths_bf16", took, f"s for {images} images")
-
-
-def crohme_changed_by_bf16(crohme: Path, results: Path) -> Row:
-    """Number of predictions for `SPLIT` by the committed `medium` run of Fusion that differ in bf16 and float32."""
-    archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/medium-seed7")
-    config = run.settings
-    model, samples = load_weights(run.weights, config.model).eval(), archive.samples(SPLIT)
-    plain, fast = (
-        recognize(model, config.changed({"search.bf16": bf16}), samples, torch.device("cpu"), f"{SPLIT}, bf16: {bf16}")
-        for bf16 in (False, True)
-    )
-    changed = float(sum(plain[id_][0] != fast[id_][0] for id_ in plain))
-    return timing(f"crohme{SPLIT}_changed_by_bf16", changed, f"of {len(samples)} predictions")
 
 
 def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
@@ -262,28 +227,20 @@ def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
             yield {"axis": axis, "value": x, "plain": plain, "fast": fast, "unit": "s", "n": repeats}
 
 
-def bench(
-    results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
-) -> list[Row]:
+def bench(results: Path, only: list[str], repeats: int, sizes: Sizes | None = None) -> list[Row]:
     """Measure and save the benchmarks whose names contain an element of `only` (default: all); other rows are kept.
-    Two benchmarks need `crohme`, an archive with `SPLIT`, those of bf16 a unit for it. Raises UserError for unknown
-    names."""
+    Those of bf16 need a unit for it. Raises UserError for unknown names."""
     sizes, folder = sizes or Sizes(), results / "speed"
     jobs: dict[str, Callable[[], Row]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
     if STATUS.exists():
         jobs |= {f"peak_memory_{name}": partial(peak, name, sizes, repeats) for name in PEAKS}
-    if crohme is not None:
-        jobs[f"crohme{SPLIT}_beam10_reference_lengths_bf16"] = partial(crohme_search, crohme, sizes)
-        jobs[f"crohme{SPLIT}_changed_by_bf16"] = partial(crohme_changed_by_bf16, crohme, results)
     if bf16_unit("cpu") is None:  # nothing computes in bf16 here, as it would be emulated
         jobs = {name: job for name, job in jobs.items() if not name.endswith("bf16")}
     names = [*jobs, "growth"]
     if unknown := [part for part in only if not any(part in name for name in names)]:
-        hint = "" if crohme else f"; crohme{SPLIT}_* need --crohme"
-        hint += "" if bf16_unit("cpu") else "; those in bf16 need a processor with a unit for it"
-        raise UserError(
-            f"--only {unknown[0]}: no benchmark has this name; choose from {', '.join(names)} or parts{hint}"
-        )
+        hint = "" if bf16_unit("cpu") else "; those in bf16 need a processor with a unit for it"
+        known = f"choose from {', '.join(names)} or parts{hint}"
+        raise UserError(f"--only {unknown[0]}: no benchmark has this name; {known}")
     wanted = [name for name in names if not only or any(part in name for part in only)]
     if (load := os.getloadavg()[0]) > QUIET:
         err_console.print(f"the machine is not quiet (load {load:.1f}): do not publish these numbers", style="yellow")

@@ -7,7 +7,6 @@ by the others).
 The baseline holds these runs, their environment, and the reason for every change.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -27,7 +26,6 @@ from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.environment import environment, revision
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.paths import CHECKOUT
 from hmerbench.benchmarks.regression_gate import Values, fixed_job
 from hmerbench.benchmarks.regression_gate.networks import cost_text
 from hmerbench.benchmarks.strict_files import first_fault, flat, read_plain
@@ -121,48 +119,29 @@ def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = 
     rows = judge(baseline, measured, parts, crohme is not None)
     changed = [row.item for row in rows if row.fails]
     changed += [f"{new} new items"] if (new := sum(row.verdict == "new" for row in rows)) else []
-    files = []
     for name, archive in archives.items() if "training" in parts else ():
         if record or any(row.verdict != "ok" for row in trained_items(baseline, name, measured.training[name])):
-            files.append(recording(archive, path.parent / "local/regress"))
-            baseline.training[name] = record_runs(archive, record or RUNS, files[-1])
+            baseline.training[name] = record_runs(archive, record or RUNS)
             changed.append(f"{name} training, {len(baseline.training[name].runs)} runs")
     if "scores" in parts:
         kept = {} if crohme else {item: value for item, value in baseline.scores.items() if _needs_crohme(item)}
         baseline.scores = dict(sorted({**kept, **measured.scores}.items()))
     if "numerics" in parts:
-        same = {
-            row.item for row in rows if row.verdict == "ok"
-        }  # whose rounding here is no better than the recorded one
-        baseline.numerics = {
-            item: baseline.numerics[item] if item in same else value for item, value in measured.numerics.items()
-        }
+        same = {row.item for row in rows if row.verdict == "ok"}  # whose rounding here is no better than the recorded
+        baseline.numerics = measured.numerics | {item: was for item, was in baseline.numerics.items() if item in same}
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason.strip(), "revision": revision()}
     baseline.history.append(entry | {"changed": changed, "versions": versions()})
     write_atomically(path, json.dumps(baseline.model_dump(), indent=1, ensure_ascii=False) + "\n")
-    for file in files:  # or the next update would record nothing, and take these runs for its own
-        file.unlink()
     print(f"{path}: {', '.join(changed[:5]) or 'nothing'} changed{', ...' * (len(changed) > 5)}")
 
 
-def recording(archive: Archive, folder: Path) -> Path:
-    """The file in `folder` with the results of a recording, named after all that they depend on: settings, program,
-    hardware and versions."""
-    here = versions(), {**environment(torch.device("cpu")), "started": None, "revision": None}
-    place = hashlib.sha256(json.dumps(here).encode()).hexdigest()[:8]
-    config = fixed_job.training_config(archive, 0)
-    return folder / f"{archive.name}-{config.digest}-{program_digest()}-{place}.jsonl"
-
-
-def record_runs(archive: Archive, runs: int, path: Path) -> Recorded:
-    """Run the short training with `runs` seeds. Each result is saved to `path`, from which an interrupted recording
-    resumes."""
-    done = read_plain(path) if path.exists() else []
-    for seed in range(FIRST_SEED + len(done), FIRST_SEED + runs):
+def record_runs(archive: Archive, runs: int) -> Recorded:
+    """Run the short training with `runs` seeds."""
+    done = []
+    for seed in range(FIRST_SEED, FIRST_SEED + runs):
         done.append({"seed": seed, **fixed_job.short_training(archive, seed)})
-        write_atomically(path, "".join(json.dumps(run) + "\n" for run in done))
         print(f"{archive.name}: {len(done)} of {runs} runs recorded", flush=True)
-    return Recorded(settings=training_settings(archive), environment=environment(torch.device("cpu")), runs=done[:runs])
+    return Recorded(settings=training_settings(archive), environment=environment(torch.device("cpu")), runs=done)
 
 
 def open_archives(crohme: Path | None, path: Path) -> dict[str, Archive]:
@@ -190,12 +169,6 @@ def measure(archives: Mapping[str, Archive], path: Path, parts: Iterable[str]) -
 def versions() -> dict[str, str]:
     """Versions of the packages that affect the numbers."""
     return {name: metadata.version(name) for name in ("torch", "numpy", "opencv-python-headless", "matplotlib")}
-
-
-def program_digest() -> str:
-    """Eight hex digits over all sources, any of which may change the result of a training run."""
-    sources = (path for name in ("benchmarks", "models", "evaluation") for path in (CHECKOUT / name).rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:8]
 
 
 def training_settings(archive: Archive) -> dict[str, Any]:
