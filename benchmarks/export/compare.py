@@ -84,7 +84,7 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
                 began = time.process_time()
                 texts[way][sample.id] = read(sample.image)
                 seconds[way] += time.process_time() - began
-    right = {way: exact(texts[way], truth) for way in ways}
+    right = {way: evaluate(texts[way], truth, NO_FIELDS).right for way in ways}
     wrong = {way: [int(sample.id not in right[way]) for sample in samples] for way in ways}
     rows, n = list[Way](), len(samples)
     for way in ways:
@@ -125,11 +125,6 @@ def through(reader: Reader) -> Read:
         return found[0].latex if found else ""
 
     return read
-
-
-def exact(texts: dict[str, str], truth: GroundTruth) -> set[str]:
-    """Those that are read right, by symLG."""
-    return {row.id for row in evaluate(texts, truth, NO_FIELDS).expressions if row.exact}
 
 
 def page(rows: Sequence[Way]) -> str:

@@ -88,7 +88,7 @@ def as_rows(
 ) -> list[Row]:
     """Rows of expressions, of which some have a reading and its evidence; what is not in `truth` cannot be right."""
     known = {id_: latex.get(id_, "") for id_ in truth.symlg}
-    right = {row.id for row in evaluate(known, truth, NO_FIELDS).expressions if row.exact} if known else set()
+    right = evaluate(known, truth, NO_FIELDS).right if known else set()
     rows = []
     for id_ in ids:
         row: Row = {"network": network, "set": name, "id": id_, "read": int(id_ in latex), "right": int(id_ in right)}

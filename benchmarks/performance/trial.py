@@ -34,7 +34,6 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import flat, merge, nested, parse_yaml
 from hmerbench.benchmarks.training.learner import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
-from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.stats import mean_interval
 from hmerbench.models.weights import load_weights
@@ -143,9 +142,8 @@ def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) 
     predictions = recognize(model, config, held, device, "held-out expressions")
     name = HELD_OUT_SET if config == run.settings else f"read-{config.digest}"
     write_predictions(run, name, predictions, model.vocabulary)
-    truth, ids = archive.ground_truth("train"), [sample.id for sample in held]
-    reference = GroundTruth({id_: truth[id_] for id_ in ids}, {sample.id: list(sample.tokens) for sample in held})
-    result = evaluate(run.path / f"predictions/{name}.tsv", reference, NO_FIELDS)
+    truth = archive.truth_of("train", [sample.id for sample in held])
+    result = evaluate(run.path / f"predictions/{name}.tsv", truth, NO_FIELDS)
     score = result.score
     row: Row = {"n": score.n, "exact": score.exact, "exprate": score.exprate, "token_exact": score.token_exact}
     for name, lengths in CLASSES.items():

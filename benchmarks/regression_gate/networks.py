@@ -23,7 +23,6 @@ from hmerbench.benchmarks.regression_gate import Values, digest
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.run import LanguageRun
-from hmerbench.evaluation.scoring.inputs import GroundTruth, tsv
 from hmerbench.evaluation.scoring.metrics import WITHIN
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
@@ -268,13 +267,10 @@ def reading_values(crohme: Archive, reproduced: Path) -> Values:
     config = run.settings.changed({"search.bf16": False})
     model, counts = load_weights(run.weights, config.model).eval(), dict.fromkeys(COUNTS, 0)
     for split in crohme.test_splits:
-        samples, truth = evenly(crohme.samples(split), IMAGES), crohme.ground_truth(split)
+        samples = evenly(crohme.samples(split), IMAGES)
         found = recognize(model, config, samples, torch.device("cpu"), split)
-        with tempfile.TemporaryDirectory() as folder:
-            predictions = Path(folder) / f"{split}.tsv"
-            predictions.write_text(tsv({id_: tokens for id_, (tokens, _) in found.items()}))
-            reference = GroundTruth({s.id: truth[s.id] for s in samples}, {s.id: list(s.tokens) for s in samples})
-            score = evaluate(predictions, reference, NO_FIELDS).score
+        texts = {id_: " ".join(tokens) for id_, (tokens, _) in found.items()}
+        score = evaluate(texts, crohme.truth_of(split, [sample.id for sample in samples]), NO_FIELDS).score
         counts = {name: count + getattr(score, name) for name, count in counts.items()}
     return {f"{ITEM}{name}": count for name, count in counts.items()}
 

@@ -19,7 +19,6 @@ import numpy as np
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import ORDER, model_name, reference
 from hmerbench.benchmarks.report.scored_runs import (
-    MIN_SEEDS,
     POOLED,
     Rows,
     ScoredRun,
@@ -65,8 +64,8 @@ class Comparison:
     steps: list[Step]
     pairs: list[Step]
     borrowed: bool  # whether the weights are another preset's
-    verdict: str = "cannot tell"  # holds | does not hold | cannot tell
-    words: str = ""
+    missing: list[str]  # rows of the paper's order without a run
+    verdict: str = "cannot tell"  # on that order: holds | does not hold | cannot tell
 
     @property
     def every_step(self) -> list[Step]:
@@ -99,8 +98,8 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
     steps = measure(rows, list(combinations(rows, 2) if every_pair else pairwise(paper_rows)))
     pairs = measure(rows, [] if every_pair else [(a, b) for a, b in reference()["pairs"] if {a, b} <= rows.keys()])
     claim = None if every_pair or not rows.keys() >= {*CLAIM} else measure(rows, [CLAIM])[0]
-    borrowed = all(run.borrowed for run in runs)
-    return Comparison(runs[0].preset, runs[0].conditions, _summaries(rows), claim, steps, pairs, borrowed)
+    borrowed, missing = all(run.borrowed for run in runs), [model_name(row) for row in ORDER if row not in rows]
+    return Comparison(runs[0].preset, runs[0].conditions, _summaries(rows), claim, steps, pairs, borrowed, missing)
 
 
 def _summaries(rows: Rows) -> list[RowSummary]:
@@ -113,60 +112,25 @@ def _summaries(rows: Rows) -> list[RowSummary]:
     return summaries
 
 
-CLAIM_WORDS = {  # verdict of CLAIM -> opening of the sentence
-    "significant": "Coverage helps",
-    "opposite": "Coverage hurts",
-    "not significant": "Whether coverage helps is open",
-    "too few seeds": f"Whether coverage helps is not tested over seeds, which takes {MIN_SEEDS} in common",
-}
-VERDICT_WORDS = {  # verdict of a step -> opening of the sentence that lists such steps
-    "significant": "significant at 5 %",
-    "opposite": "the other way round, significant at 5 %",
-    "not significant": "not significant",
-    "too few seeds": f"not tested over seeds, which takes {MIN_SEEDS} in common",
-}
-
-
 def _conclude(comparisons: Sequence[Comparison]) -> None:
-    """Correct the tests of all comparisons on a set, and put into words what each shows."""
+    """Correct the tests of all comparisons on a set, and judge the paper's ordering by each."""
     correct([step for each in comparisons if not each.borrowed for step in each.steps])
     correct([step for each in comparisons if not each.borrowed for step in each.pairs])
     for each in comparisons:
         correct(each.steps if each.borrowed else [])
         correct(each.pairs if each.borrowed else [])
         correct([each.claim] if each.claim else [])
-        each.verdict, each.words = _verdict(each)
+        each.verdict = _verdict(each)
 
 
-def _verdict(comparison: Comparison) -> tuple[str, str]:
-    """The verdict on the paper's ordering, and sentences that give the evidence for it and for the claim."""
-    means = {row.recipe: row.mean for row in comparison.rows}
-    paper_rows = [recipe for recipe in means if recipe in ORDER]
-    if len(paper_rows) < 2:
-        return "cannot tell", "The paper's order takes runs of at least two of its rows."
-    missing = [model_name(recipe) for recipe in ORDER if recipe not in means]
-    adjacent = [step for step in comparison.steps if (step.lower, step.upper) in pairwise(paper_rows)]
-    if any(step.verdict == "opposite" and {step.lower, step.upper} <= {*ORDER} for step in comparison.steps):
-        verdict, claim = "does not hold", "The paper's order does not hold"
-    elif all(step.verdict == "significant" for step in adjacent) and not missing:
-        verdict, claim = "holds", "The paper's order holds"
-    else:
-        verdict, claim = "cannot tell", "Whether the paper's order holds is open"
-    in_order = all(means[a] < means[b] for a, b in pairwise(paper_rows))
-    parts = [f"{claim}: the means are {'' if in_order else 'not '}in that order"]
-    for name, opening in VERDICT_WORDS.items():
-        steps = [step for step in comparison.steps if step.verdict == name and (step in adjacent or name == "opposite")]
-        parts += [f"{opening}: {', '.join(map(_describe_step, steps))}"] if steps else []
-    if missing:
-        parts.append(f"there is no run of {', '.join(missing)}")
-    helps = comparison.claim
-    opening = [f"{CLAIM_WORDS[helps.verdict]}: {_describe_step(helps)}"] if helps else []
-    return verdict, ". ".join([*opening, "; ".join(parts)]) + "."
-
-
-def _describe_step(step: Step) -> str:
-    over = "" if step.tested else f" over {step.over}"
-    return f"{step.name} {step.difference:+.2f} points (p{printed_p(step.p, '=')}{over})"
+def _verdict(comparison: Comparison) -> str:
+    """The paper's order holds if it has a significant step from each row to the next, and does not if one is opposite.
+    Of every pair of rows, all are steps of that order, whose rows come in it."""
+    verdicts = {(step.lower, step.upper): step.verdict for step in comparison.steps}
+    if any(verdict == "opposite" and {*pair} <= {*ORDER} for pair, verdict in verdicts.items()):
+        return "does not hold"
+    holds = all(verdicts.get(pair) == "significant" for pair in pairwise(ORDER))
+    return "holds" if holds else "cannot tell"
 
 
 WIDTH = 118  # characters in a printed line
@@ -196,7 +160,9 @@ def as_text(comparison: Comparison) -> str:
         )
     used = {each.over for each in (*comparison.rows, *comparison.every_step)}
     notes = [f"  {note}" for over, note in NOTES.items() if over in used]
-    return "\n".join([*lines, "", *notes, *([""] if notes else []), textwrap.fill(comparison.words, WIDTH), ""])
+    order = f"The paper's order: {comparison.verdict}"
+    order += f"; there is no run of {', '.join(comparison.missing)}" if comparison.missing else ""
+    return "\n".join([*lines, "", *notes, *([""] if notes else []), order, ""])
 
 
 def what_a_difference_means(runs: Sequence[RunFolder], root: Path) -> str:

@@ -120,6 +120,11 @@ class Evaluation:
     expressions: list[Expression]
     notes: list[str]  # what has an effect on the score that its user may not know of
 
+    @property
+    def right(self) -> set[str]:
+        """The ids of the expressions without error."""
+        return {row.id for row in self.expressions if row.exact}
+
 
 def evaluate(
     predictions: Path | Mapping[str, str],

@@ -25,7 +25,6 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import compressed, write_atomically
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report import summary, tables
-from hmerbench.benchmarks.report.documents import read_frame
 from hmerbench.benchmarks.report.figures.results import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
 from hmerbench.benchmarks.report.page.browser import (
@@ -50,7 +49,6 @@ WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page 
 UNTABULATED = [metric for metric in METRICS if not metric.heading]
 HEADINGS = {"interval": "95 % interval"} | {metric.rate: metric.heading for metric in TABULATED}
 FOLDED = ("training", "errors")  # of every preset and row: too many to be seen at once
-SPEED = ["benchmark", "plain", "fast", "ratio", "unit", "n", "hardware"]
 
 
 @dataclass
@@ -149,10 +147,6 @@ def render(material: Material, results: Path) -> str:
     expressions = sum(len(test_set.ids) for test_set in material.sets)
     counts = {"expression": expressions, "test set": len(material.sets), "run": len(material.runs)}
     content = ", ".join(counted(n, noun) for noun, n in counts.items())
-    speed = None
-    if (path := results / "speed/cpu.csv").exists():  # written by make bench
-        table = read_frame(path, str).fillna("–").reindex(columns=SPEED, fill_value="–")
-        speed = SPEED, [{"source": "", "cells": row} for row in table.values.tolist()]
     shown = {name for test_set in material.sets for name in test_set.runs}
     best_first = sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
     meta = {
@@ -178,7 +172,6 @@ def render(material: Material, results: Path) -> str:
         figures=[figure for figure in figures if not figure["folded"]],
         folded=[figure for figure in figures if figure["folded"]],
         costs=_costs(material.runs, material.notes),
-        speed=speed,
         buckets=BUCKETS,
         kinds=STRUCTURES,
         notes=material.notes,
