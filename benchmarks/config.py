@@ -284,6 +284,7 @@ class RunSettings(Strict):
     """All settings of a run, a recognizer's or a language model's."""
 
     if TYPE_CHECKING:  # in the place of each kind's own
+        schema_version: int
         recipe: str
         seed: int
 

@@ -120,7 +120,7 @@ def _begin(runs: Sequence[AnyRun], force: bool) -> None:
     if not runs:
         raise UserError("no recipe or no seed is given: omit --recipes and --seeds for the usual ones")
     for run in runs:
-        run.refuse_other()
+        run.refuse_training()
     if force:
         forget_trainings(runs)
 

@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hmerbench.benchmarks.config import FILLED_IN, NEED_INK, SCHEMA, Config, Search
+from hmerbench.benchmarks.config import FILLED_IN, NEED_INK, SCHEMA, Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.strict_files import flat, merge, network_of, read_yaml, schema, validate
 from hmerbench.evaluation.datasets import datasets
-from hmerbench.models.settings import NETWORKS, UNNAMED, of_its_network, without_former
+from hmerbench.models.settings import NETWORKS, UNNAMED, without_former
 
 ABOUT = ("description", "runs_on")  # of a file: what for, and a preset's hardware; no settings
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
@@ -107,25 +107,6 @@ def _stored(path: Path) -> dict[str, Any]:
     if keys["schema_version"] <= 7 and isinstance(training := keys.get("training"), dict):
         keys["training"] = {key: value for key, value in training.items() if key not in FORMER_TRAINING}
     return keys
-
-
-def check_folder(config: Config, folder: Path) -> None:
-    """Raise UserError if `folder` contains a run of other settings; the message names every key that differs."""
-    path = folder / "config.yaml"
-    if not path.exists():
-        return
-    # keys added since the folder was made count as defaults there; the schema version still tells the two apart
-    keys = _stored(path)
-    model = of_its_network({"network": network_of(keys.get("model", {}))})
-    search = Search.model_validate({"direction": model.directions[0]})
-    defaults = Config(recipe="", preset="", model=model, search=search)
-    there = merge(defaults.model_dump(mode="json"), keys)
-    old, new = flat(there), flat(config.model_dump(mode="json"))
-    if different := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:
-        changes = (f"{name} {old.get(name, 'absent')} instead of {new.get(name, 'absent')}" for name in different)
-        raise UserError(
-            f"{path}: the folder holds a run of other settings ({', '.join(changes)}); choose another, or delete it"
-        )
 
 
 def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:

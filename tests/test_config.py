@@ -14,7 +14,7 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.report.paper import ORDER
-from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names, resolve, settable
+from hmerbench.benchmarks.resolve import PRESETS, load, names, resolve, settable
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.benchmarks.strict_files import flat, to_yaml
@@ -151,20 +151,15 @@ def test_another_setting_is_another_run(path, tmp_path):
     made = resolve("comer-fusion", "small", 7)
     (tmp_path / "config.yaml").write_text(made.to_yaml())
     (tmp_path / "best.safetensors").touch()
-    check_folder(made, tmp_path)
-    other = with_other(made, path)
-    assert other.digest != made.digest
-    stages = (
-        lambda: check_folder(other, tmp_path),
-        lambda: train(RunFolder(tmp_path, other), None),  # type: ignore[arg-type]
-        lambda: predict(RunFolder(tmp_path, other), None, []),  # type: ignore[arg-type]
-    )
-    for stage in stages[: 1 if path == "schema_version" else 3]:
-        with pytest.raises(UserError) as error:
-            stage()
-        message = str(error.value)
-        assert f"({path} " in message and message.count(" instead of ") == 1 and "\n" not in message
-        assert "config.yaml: the folder holds a run of other settings" in message and "choose another" in message
+    RunFolder(tmp_path, made).refuse_training()
+    other = RunFolder(tmp_path, with_other(made, path))
+    assert other.settings.digest != made.digest
+    names = re.escape(f"{made.run_name}, not {other.settings.run_name}")
+    message = rf"a run of other settings \({names}\); choose another folder"
+    with pytest.raises(UserError, match=message):
+        predict(other, None, [])  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="version 1 of the settings" if path == "schema_version" else message):
+        train(other, None)  # type: ignore[arg-type]
     assert (tmp_path / "config.yaml").read_text() == made.to_yaml()
 
 
@@ -250,8 +245,8 @@ def test_settings_of_an_older_version(tmp_path):
     (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
     older = load(tmp_path / "config.yaml")
     assert older == made.model_copy(update={"schema_version": 1})
-    with pytest.raises(UserError, match=rf"\(schema_version 1 instead of {SCHEMA}\)"):
-        check_folder(made, tmp_path)
+    with pytest.raises(UserError, match="a run of other settings"):
+        RunFolder(tmp_path, made).refuse_training()
     with pytest.raises(UserError, match=f"the run has version 1 of the settings, and this suite has {SCHEMA}"):
         train(RunFolder(tmp_path, older), None)  # type: ignore[arg-type]
     put_history(tmp_path, [{}])
@@ -459,8 +454,8 @@ def test_a_size_counts_its_dense_layers(network):
 def test_a_folder_whose_model_holds_nothing_is_refused(tmp_path):
     made = resolve("comer-fusion", "small", 7)
     (tmp_path / "config.yaml").write_text(to_yaml(made.model_dump(mode="json") | {"model": None}))
-    with pytest.raises(UserError, match="a run of other settings"):
-        check_folder(made, tmp_path)
+    with pytest.raises(UserError, match=r"config\.yaml: model"):
+        RunFolder(tmp_path, made).refuse_training()
 
 
 def test_an_unknown_name_lists_the_known_ones():
@@ -482,9 +477,9 @@ def test_a_folder_older_than_a_key_accepts_its_own_settings(tmp_path):
     older = yaml.safe_load(resolve("comer-fusion", "smoke", 7).to_yaml())
     del older["schema_version"], older["data"]["sub_expressions"], older["data"]["ink"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(older))
-    check_folder(load(tmp_path / "config.yaml"), tmp_path)
-    with pytest.raises(UserError, match="schema_version 1 instead of"):
-        check_folder(resolve("comer-fusion", "smoke", 7), tmp_path)
+    RunFolder(tmp_path, load(tmp_path / "config.yaml")).refuse_other()
+    with pytest.raises(UserError, match="a run of other settings"):
+        RunFolder(tmp_path, resolve("comer-fusion", "smoke", 7)).refuse_other()
 
 
 TRICKY = [

@@ -51,7 +51,7 @@ def train(run: LanguageRun, corpus: Corpus) -> None:
     one in which another process trains, and Diverged for a loss that is no longer finite.
     """
     with locked(run.path):
-        run.refuse_other()
+        run.refuse_training()
         remove_partial(run.path)
         Trainer(run, corpus).run()
 

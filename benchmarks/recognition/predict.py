@@ -27,7 +27,6 @@ from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, 
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.files import digest_of, write_atomically
 from hmerbench.benchmarks.printing import err_console, progress
-from hmerbench.benchmarks.resolve import check_folder
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runtime import configure_libraries
 from hmerbench.evaluation.scoring.inputs import tsv
@@ -165,7 +164,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     weights, and for a folder with a run of other settings.
     """
     config, splits = run.settings, list(splits)
-    check_folder(config, run.path)
+    run.refuse_other()
     if not run.has_weights:
         raise UserError(f"{run.weights}: there are no trained weights yet; train this run first")
     device, weights = best_device(), run.file_digest(run.weights.name)

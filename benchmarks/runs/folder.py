@@ -18,7 +18,7 @@ from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, sha256
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.resolve import PRESETS, check_folder, load, names
+from hmerbench.benchmarks.resolve import PRESETS, load, names
 from hmerbench.benchmarks.runs.run import Open, Run, state_of, store_key
 from hmerbench.benchmarks.strict_files import read_plain, validate
 from hmerbench.evaluation import InputError
@@ -90,6 +90,7 @@ class RunFolder(Run[Config]):
     """A recognizer's run: a recipe at a preset and seed."""
 
     FILE, EPOCH, LOSS, LOAD = "config.yaml", Epoch, "loss", staticmethod(load)
+    SCHEMA = SCHEMA
     PARTS = (FILE, "environment.json", "history.jsonl", "scores", "predictions")
     PROGRESS = ("checkpoint.json", "checkpoint.safetensors")
 
@@ -155,15 +156,6 @@ class RunFolder(Run[Config]):
     def has_weights(self) -> bool:
         """Whether it can recognize: of packed runs, those of a row's first seed."""
         return self.weights.exists()
-
-    def refuse_other(self) -> None:
-        """Raise UserError if the folder holds a run of other settings, or of an older version of them."""
-        if (version := self.settings.schema_version) != SCHEMA:
-            raise UserError(
-                f"{self.path}: the run has version {version} of the settings, and this suite has {SCHEMA}: its results "
-                "stay readable, but it cannot be trained further; give recipe, preset and seed to train it again"
-            )
-        check_folder(self.settings, self.path)
 
     @property
     def finished(self) -> bool:

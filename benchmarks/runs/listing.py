@@ -32,7 +32,7 @@ def forget_trainings(runs: Sequence[AnyRun]) -> None:
     UserError, and forgets none, if one cannot be trained or another process works in its folder."""
     with ExitStack() as locks:
         for run in runs:
-            run.refuse_other()
+            run.refuse_training()
             locks.enter_context(locked(run.path))
         for run in runs:
             for name in run.PROGRESS:

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no
 from hmerbench.benchmarks.config import RunSettings
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import content_of, folders_with, write_atomically
-from hmerbench.benchmarks.language_settings import LanguageSettings
+from hmerbench.benchmarks.language_settings import SCHEMA, LanguageSettings
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.strict_files import first_fault, read_plain, read_yaml, validate
 from hmerbench.models.files import one_line
@@ -67,6 +67,8 @@ class Run(Generic[Settings]):
     """what in such a line tells one training from another of the same settings"""
     LOAD: ClassVar[Callable[[Path], Any]]
     """reads the settings"""
+    SCHEMA: ClassVar[int]
+    """the version of the settings with which it can be trained"""
 
     def __init__(self, path: Path, settings: Settings | None = None):
         """`settings` default to those in the folder; a run that has not begun needs them."""
@@ -118,6 +120,21 @@ class Run(Generic[Settings]):
     def stored(self) -> dict[str, Any]:
         """Its file as it is: an older one lacks newer settings; adding them would change its digest."""
         return read_yaml(self.path / self.FILE)
+
+    def refuse_other(self) -> None:
+        """Raise UserError if the folder holds a run of other settings."""
+        if (self.path / self.FILE).exists() and (there := type(self).LOAD(self.path / self.FILE)) != self.settings:
+            runs = f"{there.run_name}, not {self.settings.run_name}"
+            raise UserError(f"{self.path}: the folder holds a run of other settings ({runs}); choose another folder")
+
+    def refuse_training(self) -> None:
+        """Raise UserError if the folder holds a run of other settings, or of an older version of them."""
+        if (version := self.settings.schema_version) != self.SCHEMA:
+            raise UserError(
+                f"{self.path}: the run has version {version} of the settings, and this suite has {self.SCHEMA}: its "
+                "results stay readable, but it cannot be trained further; give its recipe to train it again"
+            )
+        self.refuse_other()
 
     @property
     def recipe(self) -> str:
@@ -210,6 +227,7 @@ class LanguageRun(Run[LanguageSettings]):
     """A recipe on a corpus at a seed."""
 
     FILE, EPOCH, LOSS = "language.yaml", Epoch, "train_perplexity"
+    SCHEMA = SCHEMA
     LOAD = staticmethod(lambda path: validate(LanguageSettings, read_yaml(path), str(path)))
     PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")
     PROGRESS = ("scores.json", "checkpoint.safetensors")
@@ -225,12 +243,6 @@ class LanguageRun(Run[LanguageSettings]):
     def epoch_text(epoch: Mapping[str, Any]) -> str:
         found = f"perplexity {epoch['train_perplexity']:.2f}, validation {epoch['valid_perplexity']:.2f}"
         return f"{found}, {epoch['words_per_s']:.0f} words/s"
-
-    def refuse_other(self) -> None:
-        """Raise UserError if the folder holds a run of other settings."""
-        if (self.path / self.FILE).exists() and (there := type(self).LOAD(self.path / self.FILE)) != self.settings:
-            fix = f"it holds a run of other settings ({there.run_name}); choose another folder"
-            raise UserError(f"{self.path}: {fix}")
 
     @property
     def scores(self) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def train(
     path, team = run.path, Team.gather()
     # workers of a killed training end a moment after it, and have its lock until then
     with locked(path, seconds=2) if team.rank == 0 else nullcontext():
-        run.refuse_other()
+        run.refuse_training()
         if team.rank == 0:
             remove_partial(path)
         if team.rank == 0 and samples is None and (source := adopt_training(run)):
