@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hmerbench.benchmarks.cli.options import RESULTS, Results, app
+from hmerbench.benchmarks.cli.options import RESULTS, WEIGHTS, Results, app
 from hmerbench.benchmarks.errors import UserError, printable
 
 PANEL, SHARING = "Images", "Sharing"
@@ -21,12 +21,7 @@ def recognize(
     images: Annotated[
         list[Path], typer.Argument(help="pictures of one expression each: PNG, JPEG, WebP, HEIC, …; or folders")
     ],
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            help="a run folder, its weights file, or a .ckpt of CoMER's authors; default: the best committed run"
-        ),
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help=f"{WEIGHTS}; default: the best committed run")] = None,
     fast: Annotated[bool, typer.Option("--fast", help="the best committed run of a smaller network")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line: LaTeX, score, n-best")] = False,
     nbest: Annotated[int, typer.Option(min=1, help="hypotheses in the JSON output")] = 10,

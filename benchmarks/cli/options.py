@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+WEIGHTS = "a run folder, its weights file, or a .ckpt of CoMER's authors"
 ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
 
 Crohme = Annotated[

@@ -10,6 +10,7 @@ import typer
 from hmerbench.benchmarks.cli import options
 from hmerbench.benchmarks.cli.options import (
     RESULTS,
+    WEIGHTS,
     AsJson,
     Crohme,
     Preset,
@@ -80,12 +81,7 @@ def train(
     force: options.Force = False,
     workers: options.Workers = None,
     graphs: options.Graphs = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", help="weights to start from: a run folder, its weights file, or a .ckpt of CoMER's authors"
-        ),
-    ] = None,
+    start: Annotated[Path | None, typer.Option("--from", help=f"weights to start from: {WEIGHTS}")] = None,
 ) -> None:
     """Train or resume one run; on several devices with torchrun. With --from, fine-tune weights on your data."""
     from hmerbench.benchmarks.resolve import resolve
@@ -156,12 +152,7 @@ def evaluate(
     crohme: Crohme = None,
     years: Years = "",
     recipes: Annotated[str, typer.Option(help="recipes of the committed runs to use; default: all")] = "",
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            help="a run folder, its weights file, or a .ckpt of CoMER's authors: score these instead, on any archive"
-        ),
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help=f"{WEIGHTS}: score these instead, on any archive")] = None,
     results: Results = RESULTS,
 ) -> None:
     """Recognize CROHME with the committed weights and compare scores; of other data, or with --weights, tell scores."""
