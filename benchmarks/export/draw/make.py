@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import Stroke
@@ -249,13 +250,9 @@ def replay(recognizer: Recognizer, path: Path, crohme: Path, count: int, to: Pat
 
 def stored(path: Path) -> list[Replayed]:
     """The rows of replayed.csv, if it is there. Raises UserError for a damaged one."""
-    kinds: dict[str, Any] = {field.name: field.type for field in fields(Replayed)}
     try:
-        return [
-            Replayed(**{name: kinds[name](value) for name, value in row.items()})
-            for row in (read_table(path) if path.exists() else ())
-        ]
-    except (KeyError, TypeError, ValueError):
+        return TypeAdapter(list[Replayed]).validate_python(read_table(path) if path.exists() else [])
+    except ValidationError:
         raise UserError(f"{path}: damaged or of another version; delete it, and all is drawn again") from None
 
 

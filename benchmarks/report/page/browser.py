@@ -1,9 +1,9 @@
 """The data of the report's error browser: every test expression with its image and true graph, each run's prediction,
 their differences, and the scorer's verdict; and of a sample, where a network looks at each token of its prediction.
 
-Verdicts come only from scores/<set>.csv. They are checked against the predictions, so that a page never shows the
-verdict on another prediction. Whatever cannot be shown becomes a note, never a guess. Attention maps of all expressions
-would make the page too large: they are of a number of evenly spaced ones of each set, and of as many wrong ones.
+Verdicts come only from scores/<set>.csv; those made from other predictions are left out. Whatever cannot be shown
+becomes a note, never a guess. Attention maps of all expressions would make the page too large: they are of a number of
+evenly spaced ones of each set, and of as many wrong ones.
 """
 
 import base64
@@ -24,7 +24,6 @@ from hmerbench.benchmarks.printing import counted, err_console, progress
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
-from hmerbench.evaluation.lgeval.metrics import compare
 from hmerbench.evaluation.scoreboard.card import read_cards
 from hmerbench.evaluation.scoring import alignment
 from hmerbench.evaluation.scoring.alignment import Tree
@@ -120,14 +119,14 @@ def build(
     runs = _without_copies([run for run in runs if run not in others])
     sets = []
     for name in archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")}):
-        scored = {(key(run), run.path): parts for run in runs if (parts := _scored(run, name, notes))}
-        scored |= {(system, Path(system)): parts[name] for system, parts in systems.items() if name in parts}
+        scored = {key(run): parts for run in runs if (parts := _scored(run, name, notes))}
+        scored |= {system: parts[name] for system, parts in systems.items() if name in parts}
         ids = dict.fromkeys(id_ for verdicts, _ in scored.values() for id_ in verdicts)
         if archive:  # in its order; all expressions if no run was scored
             ids = dict.fromkeys(id_ for id_ in archive.captions(name) if not ids or id_ in ids)
         if ids:
             err_console.print(f"  comparing {counted(len(scored), 'prediction')} of each of {len(ids):,} in {name}")
-            sets.append(_set(archive, name, list(ids), scored, notes))
+            sets.append(_set(archive, name, list(ids), scored))
     return sets
 
 
@@ -148,25 +147,22 @@ def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
         notes.append(f"{run.path}: {name} is {missing}")
         return None
     try:
-        return run.expressions(name), read_predictions(predictions)
+        found = run.expressions(name), read_predictions(predictions)
+        if run.sources.get(f"scores/{name}.json") in (None, run.file_digest(f"predictions/{name}.tsv")):
+            return found
+        raise UserError(f"{run.path}: {name} was scored from other predictions, run hmerbench score")
     except (InputError, UserError) as error:
         notes.append(f"{error}; {name} of this run is left out")
         return None
 
 
-def _set(
-    archive: Archive | None, name: str, ids: list[str], scored: Mapping[tuple[str, Path], Scored], notes: list[str]
-) -> TestSet:
+def _set(archive: Archive | None, name: str, ids: list[str], scored: Mapping[str, Scored]) -> TestSet:
     truths = _truths(archive, name, ids) if archive else [None] * len(ids)
     known = {id_: verdict for verdicts, _ in scored.values() for id_, verdict in verdicts.items()}
-    runs = {}
-    for (key_, path), (verdicts, texts) in scored.items():
-        entries = [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
-        if mismatched := [id_ for id_, (_, agrees) in zip(ids, entries, strict=True) if not agrees]:
-            named = f"{mismatched[0]}{', ...' * (len(mismatched) > 1)}"
-            count = f"{counted(len(mismatched), 'verdict')} on {name} made from other predictions ({named})"
-            notes.append(f"{path}: {count}; run hmerbench score")
-        runs[key_] = [entry for entry, _ in entries]
+    runs = {
+        key_: [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
+        for key_, (verdicts, texts) in scored.items()
+    }
     images = [_images(archive, name, id_) for id_ in ids] if archive else []
     return TestSet(
         archive.name if archive else "crohme",
@@ -219,24 +215,21 @@ def _truth(truth: Truth) -> Json:
     return entry | {"graph": _drawn(truth.tree), "symbols": symbols}
 
 
-def _entry(verdict: Expression | None, text: str | None, truth: Truth | None) -> tuple[Json | None, bool]:
-    """The page's entry for a prediction (None: not scored), and whether the verdict matches the prediction."""
+def _entry(verdict: Expression | None, text: str | None, truth: Truth | None) -> Json | None:
+    """The page's entry for a prediction (None: not scored)."""
     if verdict is None:
-        return None, True
+        return None
     numbers = [verdict.errors, verdict.label_errors, verdict.relation_errors]
     entry: Json = {"status": verdict.status, "errors": numbers, "exact": verdict.exact, "match": verdict.token_exact}
     if text is None:
-        return entry, verdict.status == "missing"
+        return entry
     try:
         latex = symlg.formula_in(text)
         entry["tokens"] = " ".join(latex.split())[:MAX_SHOWN]
         graph = symlg.from_latex(latex)
     except symlg.Unconverted as reason:
-        return entry | {"reason": str(reason), "tokens": entry.get("tokens", "")}, verdict.status == "unconverted"
-    agrees = verdict.status == "converted"
-    if truth:
-        agrees = agrees and int(compare(graph, truth.graph).metrics["D_B"]) == verdict.errors
-    return entry | _compared(graph, latex.split(), verdict.exact, truth), agrees
+        return entry | {"reason": str(reason), "tokens": entry.get("tokens", "")}
+    return entry | _compared(graph, latex.split(), verdict.exact, truth)
 
 
 def _compared(graph: SymLG, tokens: list[str], exact: bool, truth: Truth | None) -> Json:

@@ -45,7 +45,6 @@ from hmerbench.benchmarks.strict_files import parse_yaml
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
 from hmerbench.evaluation.scoring.metrics import BUCKETS, METRICS, TABULATED, interval_text
 
-WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page that contains CROHME
 UNTABULATED = [metric for metric in METRICS if not metric.heading]
 HEADINGS = {"interval": "95 % interval"} | {metric.rate: metric.heading for metric in TABULATED}
 FOLDED = ("training", "errors")  # of every preset and row: too many to be seen at once
@@ -80,17 +79,12 @@ def report(crohme: Path | None, results: Path, attention: int = 12, systems: Pat
 
     With an archive, the page shows the runs on it, and what `evaluate` read of it, with images and ground truth.
     Without, it shows the CROHME runs without them, and in full the embedded set, if there are runs on it, and the last
-    data of one's own. A page without CROHME's images does not replace one
-    with them; it is written to without-crohme.html instead. `attention` is the number of evenly spaced expressions per
-    set, and of wrong ones, with attention playback. `systems`: a folder of published systems' predictions, to be
-    browsed beside the runs on CROHME. Raises UserError for a damaged archive or score file.
+    data of one's own. `attention` is the number of evenly spaced expressions per set, and of wrong ones, with attention
+    playback. `systems`: a folder of published systems' predictions, to be browsed beside the runs on CROHME. Raises
+    UserError for a damaged archive or score file.
     """
-    material = gather(crohme, results, attention, systems)
-    page = render(material, results)
     target = results / "report" / "index.html"
-    if WITH_IMAGES not in page and target.exists() and WITH_IMAGES in target.read_text(errors="replace")[:1000]:
-        target = target.with_name("without-crohme.html")
-    write_atomically(target, page)
+    write_atomically(target, render(gather(crohme, results, attention, systems), results))
     return target
 
 
@@ -158,7 +152,6 @@ def render(material: Material, results: Path) -> str:
     }
     figures = drawings(material, results)
     return environment.from_string(_part("page.html")).render(
-        with_images=Markup(WITH_IMAGES if material.archive and material.archive.name == "crohme" else ""),
         style=Markup(_part("page.css")),
         script=Markup(script),
         script_hash=Markup(f"sha256-{digest}"),
