@@ -16,7 +16,7 @@ from hmerbench.models.densewap import END, START, Cache, DenseWAP, Features
 from hmerbench.models.densewap_td import EPS, DenseWAPTD, Half, TreeDecoder, shares
 from hmerbench.models.inference.beam_search import NEVER, NarrowingBeamSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
-from hmerbench.models.inference.searcher import View, frozen
+from hmerbench.models.inference.searcher import View, beam_search, frozen
 from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, to_latex
 from hmerbench.models.vocab import EOS
 
@@ -60,11 +60,10 @@ class DenseWAPSearch:
         M, (images_b1HW, _) = options.beam_size, views[0]
         decoders = [DenseWAPDecoder(self.model, view, M) for view in views]
         start_b = torch.full(images_b1HW.shape[:1], START, device=images_b1HW.device)
-        found = NarrowingBeamSearch(decoders, start_b, torch.full_like(start_b, END), options).run()
-        rows = zip(found.tokens_NT.tolist(), found.length_N.tolist(), found.score_N.tolist(), strict=True)
+        found = beam_search(NarrowingBeamSearch, decoders, start_b, torch.full_like(start_b, END), options)
         hypotheses = [
             Hypothesis(tuple(word + EOS for word in words[:length]), score, score, 0.0, "l2r")
-            for words, length, score in rows
+            for words, length, score in zip(*(column.tolist() for column in found), strict=True)
         ]
         return [
             [h for h in hypotheses[M * image : M * (image + 1)] if h.score != NEVER]

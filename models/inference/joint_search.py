@@ -15,17 +15,10 @@ import torch
 from torch import Tensor
 
 from hmerbench.models.comer import CoMER
-from hmerbench.models.inference.beam_search import (
-    NEVER,
-    BeamSearch,
-    Found,
-    Groups,
-    NarrowingBeamSearch,
-    log_probabilities,
-)
+from hmerbench.models.inference.beam_search import NEVER, BeamSearch, BTTRBeamSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.reading import BoundNetwork, IncrementalDecoder, ReadingNetwork
-from hmerbench.models.inference.searcher import View
+from hmerbench.models.inference.searcher import View, beam_search, log_probabilities
 from hmerbench.models.vocab import EOS, PAD, SOS
 
 # limits on what is rescored at once: hypotheses * steps, and that times feature cells
@@ -64,16 +57,17 @@ class JointSearch:
         with torch.autocast(device.type, enabled=False):  # nothing is cast again
             readers = [BoundNetwork(network, *view) for network in self.networks for view in views]
             decoders = [IncrementalDecoder(reader, image_G, options.beam_size) for reader in readers]
-            found = self.beam_search(decoders, start_G, SOS + EOS - start_G, options).run()
+            found = beam_search(self.beam_search, decoders, start_G, SOS + EOS - start_G, options)
+            tokens_NT, length_N, score_N = found
             leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)
-            both = options.direction == "both"
-            zeros_N = torch.zeros_like(found.score_N)
-            reverse_N, spread_N = rescore(readers, found, leftward_N, options) if both else (zeros_N, zeros_N)
+            reverse_N = spread_N = torch.zeros_like(score_N)
+            if options.direction == "both":
+                reverse_N, spread_N = rescore(readers, *found, leftward_N, options)
         results: list[list[Hypothesis]] = [[] for _ in images_b1HW]
         image_N = image_G.repeat_interleave(options.beam_size)
-        columns = (found.tokens_NT, found.length_N, image_N, leftward_N, found.score_N, reverse_N, spread_N)
+        columns = (tokens_NT, length_N, image_N, leftward_N, score_N, reverse_N, spread_N, score_N + reverse_N)
         for tokens, length, image, leftward, forward, reverse, spread, score in zip(
-            *(column.tolist() for column in (*columns, found.score_N + reverse_N)), strict=True
+            *(column.tolist() for column in columns), strict=True
         ):
             ids = tuple(tokens[:length][::-1] if leftward else tokens[:length])
             direction = "r2l" if leftward else "l2r"
@@ -84,7 +78,12 @@ class JointSearch:
 
 
 def rescore(
-    readers: Sequence[BoundNetwork], found: Found, leftward_N: Tensor, options: SearchOptions
+    readers: Sequence[BoundNetwork],
+    tokens_NT: Tensor,
+    length_N: Tensor,
+    score_N: Tensor,
+    leftward_N: Tensor,
+    options: SearchOptions,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability / steps ** alpha [N] of every hypothesis in the direction opposite to its search, and the
     standard deviation [N] of that log-probability, undivided, over the readers.
@@ -92,16 +91,16 @@ def rescore(
     Hypotheses of one image and similar length are read together, as many as fit: memory grows with the square of their
     words.
     """
-    b, M, device = len(readers[0].mask_bhw), options.beam_size, found.score_N.device
-    start_N, steps_N = torch.where(leftward_N, SOS, EOS), found.length_N + 1
-    back_NT = found.length_N[:, None] - 1 - torch.arange(found.tokens_NT.shape[1], device=device)
-    reversed_NT = found.tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
+    b, M, device = len(readers[0].mask_bhw), options.beam_size, score_N.device
+    start_N, steps_N = torch.where(leftward_N, SOS, EOS), length_N + 1
+    back_NT = length_N[:, None] - 1 - torch.arange(tokens_NT.shape[1], device=device)
+    reversed_NT = tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
-    reverse_N, spread_N = torch.zeros_like(found.score_N), torch.zeros_like(found.score_N)
+    reverse_N, spread_N = torch.zeros_like(score_N), torch.zeros_like(score_N)
     max_words = min(MAX_WORD_CELLS // max(reader.hidden_b11L.shape[-1] for reader in readers), MAX_WORDS)
     index_bn = torch.arange(len(steps_N), device=device).view(-1, b, M).transpose(0, 1).flatten(1)
-    index_bn = index_bn.gather(1, found.score_N[index_bn].argsort(dim=1, descending=True))
+    index_bn = index_bn.gather(1, score_N[index_bn].argsort(dim=1, descending=True))
     index_bn = index_bn.gather(1, steps_N[index_bn].argsort(dim=1, descending=True, stable=True))
     for image, (index_n, lengths) in enumerate(zip(index_bn, steps_N[index_bn].tolist(), strict=True)):
         first = 0
@@ -117,14 +116,6 @@ def rescore(
             reverse_N[rows_R] = logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
             first += len(rows_R)
     return reverse_N, spread_N
-
-
-class BTTRBeamSearch(NarrowingBeamSearch):
-    """The best unfinished hypothesis counts if none is complete."""
-
-    def _unfinished(self, groups: Groups) -> Tensor:
-        best_M = torch.arange(self.options.beam_size, device=groups.sums_GM.device) == 0
-        return best_M & (groups.scores_GM == NEVER).all(1, keepdim=True)
 
 
 class BTTRSearch(JointSearch):

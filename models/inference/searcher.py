@@ -1,11 +1,16 @@
-"""What every network's search has in common: it reads images."""
+"""What the searches of networks have in common: they read images, most of them word by word.
+
+Names carry shapes: G groups of M beams, N = G * M hypotheses, T steps, V classes (beam_search.py).
+"""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
+from hmerbench.models.inference.beam_search import Array, BeamSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.network import Network, named
 
@@ -47,3 +52,84 @@ def frozen(model: AnyNetwork) -> AnyNetwork:
     if model.training:
         raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
     return copy.deepcopy(model)
+
+
+# ----------------------------------------------------------------------------------------------------- word by word
+
+
+class StepDecoder(Protocol):
+    """All that a beam search needs of a network."""
+
+    @property
+    def full(self) -> bool:
+        """Whether `compact` must be called before the next `feed`."""
+        ...
+
+    def feed(self, tokens_GM: Tensor) -> Tensor:
+        """Logits [G, M, V] of the next token after one more token per beam; the first is the start token."""
+        ...
+
+    def reorder(self, parents_GM: Tensor) -> None:
+        """Let beam m of each group continue what was beam parents[m]; there may be fewer beams than before."""
+        ...
+
+    def compact(self, live_G: Tensor) -> None:
+        """Keep only the groups with the given indices, in that order."""
+        ...
+
+
+class _Decoders:
+    """Several that read the same images, at several sizes or with several networks, as one `beam_search.Decoder`."""
+
+    def __init__(self, decoders: Sequence[StepDecoder], device: torch.device, options: SearchOptions) -> None:
+        self.decoders, self.device, self.options = decoders, device, options
+
+    @property
+    def full(self) -> bool:
+        return self.decoders[0].full
+
+    def best(self, tokens_GM: Array, sums_GM: Array, count: int) -> tuple[Array, Array, Array]:
+        tokens, sums = self._tensor(tokens_GM), self._tensor(sums_GM)
+        logp_GMV = log_probabilities((decoder.feed(tokens) for decoder in self.decoders), self.options)
+        best_GC, index_GC = (sums[..., None] + logp_GMV).flatten(1).topk(count)
+        index, V = index_GC.numpy(force=True), logp_GMV.shape[-1]  # the only time a step waits for the device
+        return best_GC.numpy(force=True), index // V, index % V
+
+    def reorder(self, parents_GM: Array) -> None:
+        for decoder in self.decoders:
+            decoder.reorder(self._tensor(parents_GM))
+
+    def compact(self, live_G: Array) -> None:
+        for decoder in self.decoders:
+            decoder.compact(self._tensor(live_G))
+
+    def _tensor(self, x: Array) -> Tensor:
+        return torch.from_numpy(x).to(self.device)
+
+
+def beam_search(
+    search: type[BeamSearch],
+    decoders: Sequence[StepDecoder],
+    start_G: Tensor,
+    end_G: Tensor,
+    options: SearchOptions,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens [N, T], lengths [N] and scores [N] of the M best hypotheses of each group, as in `Found`. Of several
+    decoders of the same images, a token's log-probability is its mean over them."""
+    found = search(
+        _Decoders(decoders, start_G.device, options),
+        start_G.numpy(force=True),
+        end_G.numpy(force=True),
+        beam_size=options.beam_size,
+        max_len=options.max_len,
+        alpha=options.alpha,
+        early_stopping=options.early_stopping,
+    ).run()
+    columns = (found.tokens_NT, found.length_N, found.score_N)
+    tokens_NT, length_N, score_N = (torch.from_numpy(column).to(start_G.device) for column in columns)
+    return tokens_NT, length_N, score_N
+
+
+def log_probabilities(logits: Iterable[Tensor], options: SearchOptions) -> Tensor:
+    """Log-probabilities [..., V] of the next token: the mean over all decoders, given the logits of each."""
+    return torch.stack([(logits_V / options.temperature).log_softmax(-1) for logits_V in logits]).mean(0)

@@ -198,7 +198,7 @@ FAULTS = [
     Fault("state carried through a tested text", "languages",
           "log_likelihoods_TB, state = model.log_likelihoods", "log_likelihoods_TB, _ = model.log_likelihoods"),
     Fault("when a search ends", "searches",
-          "groups.sums_GM[:, 0] / length**self.options.alpha", "groups.sums_GM[:, 0]"),
+          "groups.sums_GM[:, 0] / length**self.alpha", "groups.sums_GM[:, 0]"),
     Fault("trained captions are not those held out",
           "tests/language_models/test_results.py::test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula",
           "kept, held = split_heldout(samples, HELD_OUT, HELD_OUT_SEED)\n    splits",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hmerbench.models.inference import beam_search
+from hmerbench.models.inference import beam_search, searcher
 from hmerbench.models.inference.beam_search import BeamSearch, NarrowingBeamSearch
 from hmerbench.models.inference.options import SearchOptions
 
@@ -75,9 +75,10 @@ def searched(
 ) -> list[list[tuple[float, tuple[int, ...]]]]:
     """Score and words of the hypotheses of every group, best first."""
     groups, M = len(tables[0].logits_GTSV), options.beam_size
-    found = search(tables, torch.full((groups,), START), torch.full((groups,), END), options).run()
-    rows = zip(found.score_N.tolist(), found.tokens_NT.tolist(), found.length_N.tolist(), strict=True)
-    listed = [(score, tuple(tokens[:length])) for score, tokens, length in rows]
+    start_G, end_G = torch.full((groups,), START), torch.full((groups,), END)
+    found = searcher.beam_search(search, tables, start_G, end_G, options)
+    rows = zip(*(column.tolist() for column in found), strict=True)
+    listed = [(score, tuple(tokens[:length])) for tokens, length, score in rows]
     return [listed[M * group : M * (group + 1)] for group in range(groups)]
 
 
