@@ -6,13 +6,16 @@ opens, so that smaller files compute at the same speed. A card's front matter ha
 (huggingface_hub's EvalResult): ExpRate of every test set with n, interval and signature.
 """
 
+import inspect
 import io
 import json
 import logging
+import re
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,8 @@ from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition import onnx_reader
-from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FAR, calibration
-from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FAR
+from hmerbench.benchmarks.recognition.recognizer import Recognizer, calibration
 from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.metrics import TABULATED
@@ -82,9 +85,20 @@ def write_onnx(model: Network, config: Config, folder: Path, weights: str = "flo
         "step.onnx": step,
         "model.json": json.dumps(described(network, config), indent=1),
     }
-    contents["reader.py"] = Path(onnx_reader.__file__).read_text(encoding="utf-8")
+    contents["reader.py"] = bundled(onnx_reader.__name__, set())
     for name in FILES:
         write_atomically(folder / name, contents[name])
+
+
+def bundled(module: str, already: set[str]) -> str:
+    """The source of a module in which those of the suite that it imports take the place of the imports, each once."""
+    already.add(module)
+
+    def imported(line: re.Match[str]) -> str:
+        return "" if line[1] in already else bundled(line[1], already)
+
+    source = inspect.getsource(import_module(module))
+    return re.sub(r"^from (hmerbench\.\S+) import (\([^)]*\)|.+)$", imported, source, flags=re.MULTILINE)
 
 
 def described(network: Stepwise, config: Config) -> dict[str, Any]:

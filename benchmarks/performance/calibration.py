@@ -29,17 +29,9 @@ from hmerbench.benchmarks.data.samples import (
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.strange_pictures import KINDS, in_another_pen, nonsense
-from hmerbench.benchmarks.recognition.confidence import (
-    DOUBTFUL,
-    FEATURES,
-    FITTED,
-    FORMAT,
-    Calibration,
-    Evidence,
-    evidence,
-)
+from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, Calibration, Evidence, evidence
 from hmerbench.benchmarks.recognition.predict import SCORES
-from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.recognition.recognizer import FITTED, Recognizer
 from hmerbench.benchmarks.report import paper
 from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -48,7 +40,7 @@ from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.metrics import interval_text
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
-from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.inference.hypothesis import Hypothesis
 
 SEED = 7  # of the sample of test images, of the pictures, and of the gap by chance
 PENS, PENS_SET = 60, "other pens"  # expressions of PENS_FROM that are drawn in other pens
@@ -210,7 +202,7 @@ def calibrate(
             row["confidence"] = round(confidence_of(row, model), 4)
     right = sum(row["right"] for row in held)
     contents = {
-        "format": FORMAT,
+        "format": 1,
         "intercept": round(model.intercept, 6),
         "weights": {name: round(weight, 6) for name, weight in model.weights.items()},
         "fitted": {"network": held[0]["network"], "set": HELD_OUT_SET, "read": len(held), "right": right}

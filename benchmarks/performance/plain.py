@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from hmerbench.models.comer import CoMER
 from hmerbench.models.decoder import bidirectional_targets
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.language import GATE_BIAS, LanguageModel, Lexicon, State
 from hmerbench.models.settings import LanguageConfig
 from hmerbench.models.vocab import EOS, PAD, SOS

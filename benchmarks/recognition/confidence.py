@@ -8,15 +8,9 @@ fitted to a network that reads in both directions; for one that reads in a singl
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-from hmerbench.benchmarks.strict_files import read_plain
-from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.inference.hypothesis import Hypothesis
 
-FITTED = Path(__file__).with_suffix(".json")
-FORMAT = 1
 FAR = 10.0  # nats: a margin that is not exceeded, and that of a reading without a rival
 DOUBTFUL = 0.5  # a reading is doubtful if less than this share is right at its confidence
 
@@ -74,9 +68,3 @@ class Calibration:
         values = asdict(found)
         odds = self.intercept + sum(weight * values[name] for name, weight in self.weights.items())
         return 1 / (1 + math.exp(-max(-500.0, min(500.0, odds))))
-
-
-@cache
-def calibration(path: Path = FITTED) -> Calibration:
-    fitted: dict[str, Any] = read_plain(path)
-    return Calibration(fitted["intercept"], fitted["weights"])

@@ -32,7 +32,8 @@ from hmerbench.benchmarks.runtime import configure_libraries
 from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.files import parse_json
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import Searcher, searcher
 from hmerbench.models.language import LINE_END, load_language_model
 from hmerbench.models.network import Network

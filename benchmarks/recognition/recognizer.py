@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from html import escape
 from itertools import islice
 from pathlib import Path
@@ -30,20 +30,28 @@ from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
-from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, Evidence, calibration, evidence
+from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, Calibration, Evidence, evidence
 from hmerbench.benchmarks.recognition.default_weights import default_weights
 from hmerbench.benchmarks.recognition.predict import SCORES, Reader
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.mathml import to_mathml
 from hmerbench.models.authors_checkpoint import import_lightning
-from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.network import Network
 from hmerbench.models.weights import load_weights
 
+FITTED = Path(__file__).with_name("confidence.json")  # the numbers of confidence.py's regression
 BATCH = 64  # pictures that are prepared before they are read
 Picture = Path | bytes | np.ndarray  # a file, its content, or a gray image (H, W) uint8
 Given = Path | str | bytes | np.ndarray | Image.Image | IO[bytes]
+
+
+@cache
+def calibration() -> Calibration:
+    fitted = read_plain(FITTED)
+    return Calibration(fitted["intercept"], fitted["weights"])
 
 
 @dataclass(frozen=True)

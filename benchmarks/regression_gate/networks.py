@@ -25,7 +25,8 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.evaluation.scoring.metrics import WITHIN
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import View, searcher
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon, pack_language_model
 from hmerbench.models.network import Network, build

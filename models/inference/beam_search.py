@@ -92,7 +92,8 @@ class BeamSearch:
     ) -> None:
         """Each group has a start and an end token."""
         self.decoder, self.start_G, self.end_G = decoder, start_G, end_G
-        self.beam_size, self.max_len, self.alpha, self.early_stopping = beam_size, max_len, alpha, early_stopping
+        self.beam_size, self.max_len = beam_size, max_len
+        self.alpha, self.early_stopping = alpha, early_stopping
         G, M = len(start_G), beam_size
         tokens_GTM, sums_GM = np.zeros((G, max_len, M), np.int64), np.full((G, M), NEVER, np.float32)
         scores_GM = sums_GM.copy()

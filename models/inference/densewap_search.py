@@ -15,7 +15,8 @@ from torch import Tensor
 from hmerbench.models.densewap import END, START, Cache, DenseWAP, Features
 from hmerbench.models.densewap_td import EPS, DenseWAPTD, Half, TreeDecoder, shares
 from hmerbench.models.inference.beam_search import NEVER, NarrowingBeamSearch
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import View, beam_search, frozen
 from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, to_latex
 from hmerbench.models.vocab import EOS

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.beam_search import NEVER, BeamSearch, BTTRBeamSearch
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.reading import BoundNetwork, IncrementalDecoder, ReadingNetwork
 from hmerbench.models.inference.searcher import View, beam_search, log_probabilities
 from hmerbench.models.vocab import EOS, PAD, SOS
@@ -130,15 +131,8 @@ class BTTRSearch(JointSearch):
 
         Raises ValueError for early stopping.
         """
-
-        def normalized(h: Hypothesis) -> Hypothesis:
-            tokens = max(len(h.ids), 1)
-            by = tokens**options.alpha
-            scores = {"score": h.score / by, "forward": h.forward / by, "reverse": h.reverse / by}
-            return replace(h, **scores, normalized_by=tokens)
-
         if options.early_stopping:
             raise ValueError("BTTR's search ends by rules of its own; leave early_stopping False")
         nbest = super().__call__(views, replace(options, alpha=0.0))
-        found = [[normalized(h) for h in hypotheses if h.forward != NEVER] for hypotheses in nbest]
+        found = [[h.by_tokens(options.alpha) for h in hypotheses if h.forward != NEVER] for hypotheses in nbest]
         return [sorted(hypotheses, key=lambda h: h.score, reverse=True) for hypotheses in found]

@@ -1,15 +1,14 @@
-"""Options and results of every search. Loads no torch."""
+"""Options of every search. Loads no torch."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
-from pydantic.dataclasses import dataclass as checked
+from pydantic.dataclasses import dataclass
 
 from hmerbench.models.settings import MAX_STEPS, STRICT
 
 
-@checked(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STRICT)
 class SearchOptions:
     """Options of a search; the defaults are the authors'. Raises ValueError for impossible ones.
 
@@ -23,21 +22,3 @@ class SearchOptions:
     early_stopping: bool = False  # end a direction once beam_size hypotheses are complete
     temperature: Annotated[float, Field(gt=0)] = 1.0  # divides the logits
     direction: Literal["both", "l2r", "r2l"] = "both"
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One recognized token sequence."""
-
-    ids: tuple[int, ...]  # left to right, without sos and eos
-    score: float  # forward + reverse (+ a language model's share); hypotheses are ranked by it
-    forward: float  # length-normalized log-probability in the direction of the search
-    reverse: float  # the same in the opposite direction; 0 if only one direction is searched
-    direction: Literal["l2r", "r2l"]
-    normalized_by: int = 0  # scores were divided by this length ** alpha; 0: the tokens and the end
-    spread: float = field(default=0.0, compare=False)  # of `reverse` over image sizes and networks: nats, not divided
-
-    @property
-    def length(self) -> int:
-        """The length; scores were divided by length ** alpha."""
-        return self.normalized_by or len(self.ids) + 1

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from hmerbench.models.inference.beam_search import Array, BeamSearch
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.network import Network, named
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)

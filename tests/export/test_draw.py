@@ -16,7 +16,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export import onnx_files
 from hmerbench.benchmarks.export.draw import make
 from hmerbench.benchmarks.export.draw.make import replayed
-from hmerbench.benchmarks.recognition.onnx_reader import at_scale, is_complete
+from hmerbench.benchmarks.recognition.complete_latex import is_complete
+from hmerbench.benchmarks.recognition.onnx_reader import at_scale
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg.mathml import from_mathml

@@ -5,6 +5,7 @@ import copy
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export import onnx_files
 from hmerbench.benchmarks.export.onnx_files import as_bytes, described, write_onnx
 from hmerbench.benchmarks.recognition import onnx_reader
-from hmerbench.benchmarks.recognition.onnx_reader import Reader, at_scale, is_complete
+from hmerbench.benchmarks.recognition.complete_latex import is_complete
+from hmerbench.benchmarks.recognition.onnx_reader import Reader, at_scale
 from hmerbench.benchmarks.recognition.predict import Reader as TorchReader
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.regression_gate.networks import known_network
@@ -178,16 +180,21 @@ def test_an_exported_network_reads_as_in_pytorch(exported: tuple[Path, Network, 
 
 
 def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_path: Path) -> None:
-    """With its own reader, which imports nothing of this suite and not PyTorch."""
+    """With its own reader, which imports nothing of this suite and not PyTorch; it is made of several files, which
+    define nothing twice."""
     folder, model, config = exported
+    tree = ast.parse((folder / "reader.py").read_text())
     imported = {
         name.partition(".")[0]
-        for node in ast.walk(ast.parse((folder / "reader.py").read_text()))
+        for node in ast.walk(tree)
         for name in (
             [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "") or ""]
         )
     }
     assert imported - set(sys.stdlib_module_names) <= {"numpy", "onnxruntime", "PIL", ""}
+    named: Any = [node for node in tree.body if isinstance(node, ast.Assign | ast.ClassDef | ast.FunctionDef)]
+    defined = Counter(node.targets[0].id if isinstance(node, ast.Assign) else node.name for node in named)
+    assert {"BeamSearch", "Evidence", "MOST_CELLS"} <= {*defined} and {*defined.values()} == {1}
     cv2.imwrite(str(tmp_path / "a.png"), drawing())
     command = [sys.executable, folder / "reader.py", tmp_path / "a.png"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -6,7 +6,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import Searcher, View, searcher
 from hmerbench.models.network import Network
 

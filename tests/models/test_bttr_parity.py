@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from hmerbench.benchmarks.config import Optimizer
 from hmerbench.benchmarks.training.optimizer import make_optimizer
 from hmerbench.models.comer import BTTR
+from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.inference.joint_search import BTTRSearch
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.layers import WordPosition, image_position, sinusoids
 from hmerbench.models.settings import BTTRSettings
 from hmerbench.models.vocab import Vocabulary

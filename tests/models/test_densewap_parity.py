@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from hmerbench.models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Memory, Step
 from hmerbench.models.inference.densewap_search import DenseWAPSearch
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import DenseWAPSettings
 from hmerbench.models.vocab import EOS, SPECIAL, Vocabulary
 from tests.helpers.parity import arrays, close, deviation, sets, sidecar, under, under_authors_names, without_dropout

@@ -19,7 +19,8 @@ from hmerbench.benchmarks.performance import calibration
 from hmerbench.benchmarks.performance.calibration import brier, calibrate, cross_validated, fitted, gap, log_loss, page
 from hmerbench.benchmarks.performance.strange_pictures import KINDS, in_another_pen, nonsense
 from hmerbench.benchmarks.performance.trial import PLAIN
-from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, FITTED, Evidence
+from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, Evidence
+from hmerbench.benchmarks.recognition.recognizer import FITTED
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring.inputs import GroundTruth

@@ -11,13 +11,10 @@ from hmerbench.benchmarks.recognition.confidence import (
     FEATURES,
     Calibration,
     Evidence,
-    calibration,
     evidence,
 )
-from hmerbench.benchmarks.recognition.onnx_reader import Hypothesis as Exported
-from hmerbench.benchmarks.recognition.onnx_reader import trusted
-from hmerbench.benchmarks.recognition.recognizer import Recognizer
-from hmerbench.models.inference.options import Hypothesis
+from hmerbench.benchmarks.recognition.recognizer import Recognizer, calibration
+from hmerbench.models.inference.hypothesis import Hypothesis
 from tests.recognition.test_recognizer import INK
 
 A, B = (5, 6, 7), (5, 6)  # readings
@@ -64,22 +61,6 @@ def test_the_committed_regression_trusts_what_the_search_is_sure_of() -> None:
     assert fitted(sure) > 0.8
     assert fitted(replace(sure, logp=-6.0)) < fitted(sure)
     assert fitted(Evidence(logp=-8.0, steps=6, margin=0.1, apart=3.0, spread=2.0, both=0.0)) < 0.2
-
-
-def test_the_exported_reader_trusts_as_much() -> None:
-    fitted = calibration()
-    model = {
-        "confidence": {"intercept": fitted.intercept, "weights": fitted.weights, "far": FAR},
-        "search": {"alpha": 1.0},
-    }
-    for hypotheses, alpha, _ in CASES.values():
-        model["search"]["alpha"] = alpha
-        exported = [
-            Exported(tuple(map(str, h.ids)), h.score, h.forward, h.reverse, h.direction, h.length, h.spread)
-            for h in hypotheses
-        ]
-        ours = [h.confidence for h in trusted(exported, model)]
-        assert ours == pytest.approx([fitted(found) for _, found in evidence(hypotheses, alpha)])
 
 
 def test_sizes_of_the_image_differ_in_what_they_read(medium: Recognizer) -> None:

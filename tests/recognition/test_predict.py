@@ -18,7 +18,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.comer import CoMER
-from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.language import LINE_END, LanguageModel, Lexicon, pack_language_model
 from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS, LanguageConfig

@@ -10,7 +10,7 @@ from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.recognition import predict as reading
 from hmerbench.benchmarks.recognition.predict import PREFIX, Kept, predict
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
 from tests.helpers.tiny import tiny_config

@@ -11,7 +11,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
 from hmerbench.benchmarks.recognition.predict import Lines, rescored
 from hmerbench.models.files import CheckpointError
-from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.language import (
     LINE_END,
     UNKNOWN,

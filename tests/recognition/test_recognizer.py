@@ -33,7 +33,8 @@ from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer
 from hmerbench.benchmarks.regression_gate.networks import known_network
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.models.comer import CoMER
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights

@@ -1,6 +1,6 @@
 "use strict"; // for all parts, which the page and its worker concatenate
 
-// LaTeX of the network's words: which of it is complete, and as MathML. Grammar: onnx_reader.py, is_complete.
+// LaTeX of the network's words: which of it is complete, and as MathML. Grammar: complete_latex.py.
 class Incomplete extends Error {}
 
 const SIGNS = {

@@ -14,7 +14,8 @@ from torch import Tensor
 from hmerbench.benchmarks.performance.plain import plain_search
 from hmerbench.models.comer import CoMER
 from hmerbench.models.coverage import AttentionRefinement
-from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.hypothesis import Hypothesis
+from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.reading import IncrementalDecoder
 from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.network import build
