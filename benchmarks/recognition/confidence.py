@@ -7,7 +7,7 @@ fitted to a network that reads in both directions; for one that reads in a singl
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from hmerbench.models.inference.hypothesis import Hypothesis
 
@@ -65,6 +65,5 @@ class Calibration:
 
     def __call__(self, found: Evidence) -> float:
         """The share of readings with this evidence that are right, from 0 to 1."""
-        values = asdict(found)
-        odds = self.intercept + sum(weight * values[name] for name, weight in self.weights.items())
+        odds = self.intercept + sum(weight * getattr(found, name) for name, weight in self.weights.items())
         return 1 / (1 + math.exp(-max(-500.0, min(500.0, odds))))

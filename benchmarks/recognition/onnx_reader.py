@@ -215,8 +215,7 @@ class Decoding:
 
     def reorder(self, parents_GM: Array) -> None:
         """Let beam m of each group continue what was beam parents[m]."""
-        self.words_GMT = np.take_along_axis(self.words_GMT, parents_GM[..., None], axis=1)
-        self.rows_GM = chosen(self.rows_GM, parents_GM)
+        self.words_GMT, self.rows_GM = chosen(self.words_GMT, parents_GM), chosen(self.rows_GM, parents_GM)
 
     def compact(self, live_G: Array) -> None:
         """Keep only the groups with the given indices."""

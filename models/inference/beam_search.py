@@ -214,5 +214,5 @@ def best_first(x_GC: Array) -> Array:
 
 
 def chosen(x_GC: Array, index_Gc: Array) -> Array:
-    """The values of each group at these indices."""
-    return np.take_along_axis(x_GC, index_Gc, axis=1)
+    """The values of each group at these indices; `take_along_axis` takes three times as long."""
+    return x_GC[np.arange(len(x_GC))[:, None], index_Gc]

@@ -192,8 +192,13 @@ def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_
         )
     }
     assert imported - set(sys.stdlib_module_names) <= {"numpy", "onnxruntime", "PIL", ""}
-    named: Any = [node for node in tree.body if isinstance(node, ast.Assign | ast.ClassDef | ast.FunctionDef)]
-    defined = Counter(node.targets[0].id if isinstance(node, ast.Assign) else node.name for node in named)
+    defined = Counter(
+        found.id if isinstance(found, ast.Name) else found.name
+        for node in tree.body
+        for found in ([*ast.walk(node)] if isinstance(node, ast.Assign) else [node])
+        if isinstance(found, ast.ClassDef | ast.FunctionDef)
+        or (isinstance(found, ast.Name) and isinstance(found.ctx, ast.Store))
+    )
     assert {"BeamSearch", "Evidence", "MOST_CELLS"} <= {*defined} and {*defined.values()} == {1}
     cv2.imwrite(str(tmp_path / "a.png"), drawing())
     command = [sys.executable, folder / "reader.py", tmp_path / "a.png"]
