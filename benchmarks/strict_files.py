@@ -2,7 +2,6 @@
 repair in silence is refused. And keys of settings, in sections or by full name, validated as settings: what is wrong is
 said in one line, with the key that was probably meant."""
 
-import csv
 import difflib
 import io
 import json
@@ -18,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation import lines
-from hmerbench.evaluation.strict import MAX_VALUES, MAX_YAML, NUMBERS, Loader, first_twice, most_values
+from hmerbench.evaluation.strict import MAX_VALUES, MAX_YAML, NUMBERS, Loader, most_values, rows_of
 from hmerbench.models.files import one_line, parse_json
 from hmerbench.models.settings import NETWORKS, UNNAMED, settings_class
 
@@ -38,8 +37,8 @@ def read_plain(path: Path) -> Any:
         return parse_json(text)
     if path.suffix == ".jsonl":
         return parse_lines(text)
-    columns, *rows = _table(text)
-    return [{column: cell or None for column, cell in zip(columns, row, strict=True)} for row in rows]
+    rows = rows_of(io.StringIO(text, newline=""), "the table")
+    return [{column: cell or None for column, cell in row.items()} for _, row in rows]
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -69,23 +68,6 @@ def parse_lines(text: str) -> list[Any]:
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
     return values
-
-
-def _table(text: str) -> list[list[str]]:
-    """The columns' names and the rows of a table, which all have as many cells."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        columns = next(filter(None, reader), [])
-        if len({*columns}) < len(columns):
-            raise ValueError(f"the column {first_twice(columns)[:40]!r} occurs twice")
-        table = [columns]
-        for row in filter(None, reader):
-            if len(row) != len(columns):
-                raise ValueError(f"line {reader.line_num}: {len(row)} fields under {len(columns)} columns")
-            table.append(row)
-    except csv.Error as error:
-        raise ValueError(f"line {reader.line_num}: {error}") from None
-    return table
 
 
 # ---------------------------------------------------------------------------------------------------------------- YAML
