@@ -100,6 +100,8 @@ def _complete(job: Job, engine: Processes, workers: int, first: list[Any]) -> op
             _report(job, study, reported)
         status = "FINISHED"
     finally:
+        if status == "KILLED":
+            engine.stop()  # at once, not after MLflow
         conclude(job.folder / "trial", job.problem.base.data.name, f"tuning/{job.name}", status)
     return study
 
