@@ -6,7 +6,6 @@ was read of N3, by `evaluate --years N3`, is in results/nested/.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.metrics import nesting
 from hmerbench.evaluation.scoring.stats import Images, rate
-from hmerbench.evaluation.symlg import Unconverted, formula_in
+from hmerbench.evaluation.symlg.formula import tokens_of
 
 TAKEN = ("N1", "N2")  # sets of MNE that are CROHME's images
 NEW = "N3"  # the set of other images
@@ -31,12 +30,11 @@ Place = tuple[str, str]  # test set and id of an expression of CROHME
 
 def taken_from(mne: Archive, crohme: Archive) -> dict[str, list[Place]]:
     """Where the images of N1 and N2 are in CROHME, by set. Raises UserError for one that is not there."""
-    places = {
-        _digest(crohme, split, id_): (split, id_) for split in crohme.test_splits for id_ in crohme.captions(split)
-    }
+    every = [(split, id_) for split in crohme.test_splits for id_ in crohme.captions(split)]
+    places = {pixels(crohme.image(*place)): place for place in every}
     found: dict[str, list[Place]] = {}
     for name in TAKEN:
-        digests = {id_: _digest(mne, name, id_) for id_ in mne.captions(name)}
+        digests = {id_: pixels(mne.image(name, id_)) for id_ in mne.captions(name)}
         if strange := [id_ for id_, digest in digests.items() if digest not in places]:
             fix = "import MNE with --as-is"
             raise UserError(f"{mne.path}: {len(strange)} images of {name} are not CROHME's ({strange[0]}, …); {fix}")
@@ -81,15 +79,9 @@ def read_of_new(runs: Sequence[RunFolder], mne: Archive, results: Path) -> str:
     if not read or NEW not in mne.test_splits:
         return "–"
     captions = mne.captions(NEW)
-    right = [[_spells(found.get(id_, ""), tokens) for id_, tokens in captions.items()] for found in read]
+    right = [[tokens_of(found.get(id_, "")) == tokens for id_, tokens in captions.items()] for found in read]
     text = _rate(right, [(NEW, id_) for id_ in captions])
     return text if len(read) == len(runs) or len(read) > 1 else f"{text}, 1 seed"
-
-
-def _spells(prediction: str, tokens: list[str]) -> bool:
-    with suppress(Unconverted):
-        return formula_in(prediction).split() == tokens
-    return False
 
 
 def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
@@ -107,7 +99,3 @@ def _rate(right: Sequence[Sequence[bool]], places: Sequence[Place]) -> str:
     """The mean over seeds in percent, with its interval over writers and seeds."""
     found = rate(np.array(right), Images([id_ for _, id_ in places], [split for split, _ in places]))
     return f"{found.value:.2f} ({found.low:.1f}–{found.high:.1f})"
-
-
-def _digest(archive: Archive, split: str, id_: str) -> str:
-    return pixels(archive.image(split, id_))

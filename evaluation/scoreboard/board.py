@@ -30,7 +30,7 @@ from hmerbench.evaluation.scoring.stats import Estimate, Images, holm, rate
 from hmerbench.evaluation.scoring.stats import difference as sampled_difference
 from hmerbench.evaluation.strict import rows_of
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
-from hmerbench.evaluation.symlg.formula import formula_of, prediction_file
+from hmerbench.evaluation.symlg.formula import prediction_file, tokens_of
 
 BASELINE = "comer"
 TOGETHER = "together"  # stands for the year in the row of a system over all test sets
@@ -207,8 +207,7 @@ def off_by_length(result: Evaluation, texts: Mapping[str, str]) -> Row:
     prediction files."""
     row: Row = dict.fromkeys(OFF, 0)
     for expression in result.expressions:
-        tokens = formula_of(texts.get(expression.id, "")).split()
-        excess = len(tokens) - (expression.length or 0)
+        excess = len(tokens_of(texts.get(expression.id, ""))) - (expression.length or 0)
         if expression.bucket and excess and not expression.exact:
             row[f"{LENGTHS[BUCKETS.index(expression.bucket)]}_{'short' if excess < 0 else 'long'}"] += 1
     return row
