@@ -123,7 +123,7 @@ def _git(*words: str) -> bytes:
 # Nothing here changes what is computed beyond rounding, so none of it is part of a run. The device decides, or the
 # variables that the options of `train` and `reproduce` set.
 MAX_WORKERS = 4  # processes that prepare the batches of a run on a GPU, some 800 images/s each
-MAX_READERS = 8  # processes that search a test set on a GPU, each with a context and a network of its own
+MAX_SEARCH_PROCESSES = 8  # processes that search a test set on a GPU, each with a context and a network of its own
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ def own_cores() -> int:
     return _number(CORES, cores())
 
 
-def readers(device: torch.device) -> int:
+def search_processes(device: torch.device) -> int:
     """Processes that search a test set together: on a GPU, which waits for the host in a search, one a core."""
-    return max(1, min(MAX_READERS, own_cores())) if device.type == "cuda" else 1
+    return max(1, min(MAX_SEARCH_PROCESSES, own_cores())) if device.type == "cuda" else 1
 
 
 def _number(name: str, default: int, largest: int = 4096) -> int:

@@ -168,7 +168,7 @@ class Cache(Earlier, Protocol):
     """The same in a search, with the image that is read."""
 
     memory: Memory
-    hidden_G11L: Tensor  # `lowest` of padding
+    bias_G11L: Tensor  # `lowest` of padding
 
     @property
     def place(self) -> Tensor | int:
@@ -179,19 +179,19 @@ class Cache(Earlier, Protocol):
 class WholeSequences:
     """Words that are all there: in training. Each image is a group, of as many sequences of T words as it has rows."""
 
-    def __init__(self, hidden_BTT: Tensor, mask_bhw: Tensor) -> None:
-        self.hidden_n1TT, self.mask_bhw = by_image(lowest(hidden_BTT), len(mask_bhw))[:, None], mask_bhw
+    def __init__(self, masked_BTT: Tensor, mask_bhw: Tensor) -> None:
+        self.bias_n1TT, self.mask_bhw = by_image(lowest(masked_BTT), len(mask_bhw))[:, None], mask_bhw
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
         """In each sequence by itself."""
-        x_nTD = x_GXD.reshape(len(self.hidden_n1TT), -1, x_GXD.shape[-1])
+        x_nTD = x_GXD.reshape(len(self.bias_n1TT), -1, x_GXD.shape[-1])
         key_nHTE, value_nHTE = attn.project_memory(x_nTD)
-        weights_nHTT = attn.weigh(attn.energies(attn.project_query(x_nTD), key_nHTE, self.hidden_n1TT))
+        weights_nHTT = attn.weigh(attn.energies(attn.project_query(x_nTD), key_nHTE, self.bias_n1TT))
         return attn.read(weights_nHTT, value_nHTE).view_as(x_GXD)
 
     def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
         """Coverage by all earlier words of the sequence."""
-        return arm.of_sequences(seen_GCXL, self.mask_bhw, len(self.hidden_n1TT) // len(self.mask_bhw))
+        return arm.of_sequences(seen_GCXL, self.mask_bhw, len(self.bias_n1TT) // len(self.mask_bhw))
 
 
 class DecoderStack(nn.Module):
@@ -211,14 +211,14 @@ class DecoderStack(nn.Module):
         return [layer.multihead_attn.project_memory(features_bLD) for layer in self.layers]
 
     def forward(
-        self, x_GXD: Tensor, memory: Memory, hidden_G11L: Tensor, earlier: Earlier, trace: Trace | None = None
+        self, x_GXD: Tensor, memory: Memory, bias_G11L: Tensor, earlier: Earlier, trace: Trace | None = None
     ) -> Tensor:
         """Words [G, X, D] after all layers; `hidden` is `lowest` of padding."""
         weights = None
         for j, (layer, (key, value)) in enumerate(zip(self.layers, memory, strict=True)):
             x_GXD = layer.add_words(x_GXD, earlier.attend(j, layer.self_attn, x_GXD))
             attn = layer.multihead_attn
-            energies, refinement = attn.energies(attn.project_query(x_GXD), key, hidden_G11L), None
+            energies, refinement = attn.energies(attn.project_query(x_GXD), key, bias_G11L), None
             if self.arm is not None and weights is not None:
                 current = attn.weigh(energies) if self.arm.self_coverage else None
                 refinement = earlier.refine(j, self.arm, self.arm.seen(weights, current))
@@ -260,7 +260,7 @@ class Decoder(nn.Module):
         """Logits [G, X, V] in float32 after more words of G groups, given all words before them. A given `trace`
         receives one entry per layer."""
         x_GXD = self.norm(self.word_embed(words_GX) + self.pos_enc.pe[cache.place])
-        return float32(self.proj(self.model(x_GXD, cache.memory, cache.hidden_G11L, cache, trace)))
+        return float32(self.proj(self.model(x_GXD, cache.memory, cache.bias_G11L, cache, trace)))
 
     def forward(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
         """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` receives one entry per layer."""

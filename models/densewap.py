@@ -77,7 +77,7 @@ class Memory(NamedTuple):
 
     maps_bLD: Tensor
     keys_b1LA: Tensor
-    hidden_b1L: Tensor  # added to energies: 0 in image cells, the lowest float32 at padding
+    bias_b1L: Tensor  # added to energies: 0 in image cells, the lowest float32 at padding
     kernel_KA: Tensor  # from a window of K cells of coverage to attention channels
 
 
@@ -112,7 +112,7 @@ class CoverageAttention(nn.Module):
 
     def forward(self, memory: Memory, state_bMn: Tensor, past_bMhw: Tensor) -> tuple[Tensor, Tensor]:
         """Attention [b, M, h, w], 0 at padding, and the features [b, M, D] that it reads."""
-        weights_bML = (self.energies(self.cover(memory, past_bMhw), state_bMn) + memory.hidden_b1L).softmax(-1)
+        weights_bML = (self.energies(self.cover(memory, past_bMhw), state_bMn) + memory.bias_b1L).softmax(-1)
         return weights_bML.view_as(past_bMhw), self.read(memory, weights_bML)
 
     def read(self, memory: Memory, weights_bML: Tensor) -> Tensor:
@@ -145,8 +145,8 @@ class Cache:
 
     def compact(self, live_G: Tensor) -> None:
         """Keep only the images with the given indices."""
-        maps_bLD, keys_b1LA, hidden_b1L, kernel_KA = self.memory
-        self.memory = Memory(maps_bLD[live_G], keys_b1LA[live_G], hidden_b1L[live_G], kernel_KA)
+        maps_bLD, keys_b1LA, bias_b1L, kernel_KA = self.memory
+        self.memory = Memory(maps_bLD[live_G], keys_b1LA[live_G], bias_b1L[live_G], kernel_KA)
         self.state_bMn, self.past_bMhw = self.state_bMn[live_G], self.past_bMhw[live_G]
 
 

@@ -114,7 +114,7 @@ class Seeker(nn.Module):
     ) -> Half:
         """Half a step from a symbol, which is given by its products in the first cell. At padding the state stays."""
         middle_bMn = unless(padding_b11, self.symbol_cell(products_bM3n, state_bMn), state_bMn)
-        attention_bML = self.weigh(self.attention.energies(covered_bMLA, middle_bMn), memory.hidden_b1L)
+        attention_bML = self.weigh(self.attention.energies(covered_bMLA, middle_bMn), memory.bias_b1L)
         context_bMD = attention_bML @ memory.maps_bLD
         after_bMn = self.context_cell(self.context_cell.input(context_bMD), middle_bMn)
         return Half(unless(padding_b11, after_bMn, middle_bMn), context_bMD, attention_bML)
@@ -125,14 +125,14 @@ def unless(padding_b11: Tensor | None, new_bMn: Tensor, old_bMn: Tensor) -> Tens
     return new_bMn if padding_b11 is None else torch.where(padding_b11, old_bMn, new_bMn)
 
 
-def parent_attention(energies_bML: Tensor, hidden_b1L: Tensor) -> Tensor:
+def parent_attention(energies_bML: Tensor, bias_b1L: Tensor) -> Tensor:
     """Attention [b, M, L] of the first half: 0 at padding."""
-    return shares(energies_bML, hidden_b1L == 0)
+    return shares(energies_bML, bias_b1L == 0)
 
 
-def symbol_attention(energies_bML: Tensor, hidden_b1L: Tensor) -> Tensor:
+def symbol_attention(energies_bML: Tensor, bias_b1L: Tensor) -> Tensor:
     """That of the second half, with EPS added in every cell, as in the authors' program."""
-    return (energies_bML + hidden_b1L).softmax(-1) + EPS
+    return (energies_bML + bias_b1L).softmax(-1) + EPS
 
 
 class TreeDecoder(nn.Module):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -79,10 +79,4 @@ class Network(nn.Module):
 
 def build(settings: NetworkSettings, vocabulary: Vocabulary | None = None) -> Network:
     """A network with the first weights that torch's generator gives it."""
-    return named(settings.code)(settings, vocabulary)
-
-
-def named(place: str) -> Any:
-    """What "module:name" names; networks and their searches are imported on first use."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    return resolve_name(settings.code)(settings, vocabulary)

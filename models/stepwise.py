@@ -10,6 +10,7 @@ J layers, A heads, E = D / A, D model width, C coverage channels, V classes.
 """
 
 import typing
+from pkgutil import resolve_name
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from hmerbench.models.decoder import Attention, Trace, lowest
 from hmerbench.models.densewap import END, START, DenseWAP
 from hmerbench.models.inference.reading import cast
 from hmerbench.models.inference.searcher import frozen
-from hmerbench.models.network import Network, named
+from hmerbench.models.network import Network
 from hmerbench.models.settings import DenseNetSettings
 from hmerbench.models.vocab import EOS, PAD, SOS
 
@@ -61,7 +62,7 @@ def stepwise(network: Network) -> Stepwise:
     """The network as `encode` and `step`. Raises ValueError for one that is not searched word by word."""
     if network.settings.stepwise is None:
         raise ValueError(f"{network.settings.network} is not searched word by word; give a run of another network")
-    return named(network.settings.stepwise)(network).eval()
+    return resolve_name(network.settings.stepwise)(network).eval()
 
 
 def padding(image_11HW: Tensor, size_2: Tensor) -> Tensor:
@@ -136,14 +137,14 @@ class _Words:
         *given: Tensor,  # the memory, coverage of every layer but the first, the cache
     ) -> None:
         memory, state = given[: 2 * layers], given[2 * layers :]
-        self.cells, self.hidden_G11L = memory[0].shape[2:], torch.zeros(())  # there is no padding
+        self.cells, self.bias_G11L = memory[0].shape[2:], torch.zeros(())  # there is no padding
         self.memory = [(memory[2 * j].flatten(2).mT, memory[2 * j + 1]) for j in range(layers)]
         self.rows_X, self.place = rows_X, places_N.index_select(0, rows_X)
         self.earlier_NX, self.past_NChw, self.past_2APE = earlier_NX, state[:-layers], state[-layers:]
         number_X = torch.arange(words_X.shape[0])
         # a PAD inside a hypothesis is hidden from itself and from all later words, as in the authors' code
         visible_XX = ((earlier_NX.index_select(0, rows_X) > 0) | (number_X[:, None] == number_X)) & (words_X != PAD)
-        self.hidden_XS = torch.cat((lowest(visible_NP.index_select(0, rows_X) == 0), lowest(~visible_XX)), dim=1)
+        self.bias_XS = torch.cat((lowest(visible_NP.index_select(0, rows_X) == 0), lowest(~visible_XX)), dim=1)
         self.words, self.coverage = list[Tensor](), list[Tensor]()
 
     def attend(self, j: int, attn: Attention, x_XD: Tensor) -> Tensor:
@@ -151,9 +152,7 @@ class _Words:
         self.words.append(torch.cat((self.past_2APE[j], new_X2AE.permute(1, 2, 0, 3)), dim=2))
         key_1ASE, value_1ASE = self.words[-1].split(1)
         query_AXE = query_X1AE.squeeze(1).transpose(0, 1) * query_X1AE.shape[-1] ** -0.5
-        return attn.read(
-            attn.weigh(attn.energies(query_AXE, key_1ASE.squeeze(0), self.hidden_XS)), value_1ASE.squeeze(0)
-        )
+        return attn.read(attn.weigh(attn.energies(query_AXE, key_1ASE.squeeze(0), self.bias_XS)), value_1ASE.squeeze(0))
 
     def refine(self, j: int, arm: AttentionRefinement, seen_CXL: Tensor) -> Tensor:
         seen_XCL, past_NChw = seen_CXL.transpose(0, 1), self.past_NChw[j - 1]

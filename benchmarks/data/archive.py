@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.layout import ID, MAX_IMAGE_BYTES, FolderStore, Layout, Store, ZipStore, named
+from hmerbench.benchmarks.data.layout import ID, MAX_IMAGE_BYTES, FolderStore, Layout, Store, ZipStore, abridged
 from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, decoded, prepare
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
@@ -93,10 +93,10 @@ class Archive(Layout):
             return samples
         told = f"{self.path}: {len(faults)} of {len(self.captions(split))} images of {split} cannot be read"
         if not samples or self._published(split) or self.mark:
-            raise UserError(f"{told}: {named(faults)}")
+            raise UserError(f"{told}: {abridged(faults)}")
         if split not in self.unreadable:
             self.unreadable[split] = faults
-            err_console.print(f"{told}, and are left out: {named(faults)}", markup=False)
+            err_console.print(f"{told}, and are left out: {abridged(faults)}", markup=False)
         return samples
 
     @cached_property

@@ -196,9 +196,9 @@ class Layout:
         missing = [id_ for id_ in self._captions[split] if not self._images[split].get(id_)]
         if missing:
             fix = "add them, or drop the captions" if len(missing) > 1 else "add it, or drop the caption"
-            raise UserError(f"{self.path}: no image data/{split}/img/ID.* for {named(missing)}; {fix}")
+            raise UserError(f"{self.path}: no image data/{split}/img/ID.* for {abridged(missing)}; {fix}")
         if double := [" and ".join(names) for names in self._images[split].values() if len(names) > 1]:
-            raise UserError(f"{self.path}: more than one image of an expression: {named(double)}; keep one")
+            raise UserError(f"{self.path}: more than one image of an expression: {abridged(double)}; keep one")
         for id_ in self._captions[split]:
             if scored and (name := f"{split}/symLg/{id_}.lg") not in self._store.sizes:
                 raise UserError(
@@ -301,7 +301,7 @@ class Layout:
         return GroundTruth({id_: graphs[id_] for id_ in ids}, {id_: captions[id_] for id_ in ids})
 
 
-def named(items: Sequence[str]) -> str:
+def abridged(items: Sequence[str]) -> str:
     """The first few of many items for a message, and how many others there are."""
     others = len(items) - MAX_NAMED
     return ", ".join(items[:MAX_NAMED]) + (f" and {counted(others, 'other')}" if others > 0 else "")

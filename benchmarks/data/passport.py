@@ -15,7 +15,7 @@ import numpy as np
 
 from hmerbench.benchmarks.config import Data
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.layout import named
+from hmerbench.benchmarks.data.layout import abridged
 from hmerbench.benchmarks.data.new_expressions import Caption, seen
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
@@ -45,7 +45,7 @@ def passport(archive: Archive) -> dict[str, Any]:
         splits[split] = _measure(archive, split, samples)
         images[split] = [pixels(s.image) for s in samples], [fingerprint(s.image) for s in samples]
     if faults := [fault for split in archive.unreadable.values() for fault in split]:
-        raise UserError(f"{archive.path}: {counted(len(faults), 'image')} cannot be read: {named(faults)}")
+        raise UserError(f"{archive.path}: {counted(len(faults), 'image')} cannot be read: {abridged(faults)}")
     for split, (digests, _) in images.items():
         splits[split]["equal_images"] = sum(count > 1 for count in Counter(digests).values())
     for name, trained in _trained(archive).items():

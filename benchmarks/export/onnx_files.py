@@ -17,6 +17,7 @@ from contextlib import redirect_stdout
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from hmerbench.benchmarks.recognition.recognizer import Recognizer, calibration
 from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.metrics import TABULATED
-from hmerbench.models.network import Network, named
+from hmerbench.models.network import Network
 from hmerbench.models.stepwise import Stepwise, stepwise
 
 WEIGHTS = ("float32", "float16", "int8")
@@ -123,7 +124,7 @@ def described(network: Stepwise, config: Config) -> dict[str, Any]:
         "coarse": config.training.batching.coarse,
         "confidence": {**asdict(calibration()), "far": FAR, "doubtful": DOUBTFUL},
         "search": {
-            "rules": named(config.model.searcher).rules,
+            "rules": resolve_name(config.model.searcher).rules,
             "directions": directions,
             "beam_size": search.beam_size,
             "max_len": search.max_len,

@@ -21,9 +21,9 @@ import torch
 from hmerbench.benchmarks.config import Config, Search, digest_of_keys
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
-from hmerbench.benchmarks.data.layout import named
+from hmerbench.benchmarks.data.layout import abridged
 from hmerbench.benchmarks.data.samples import Sample, evenly
-from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, readers, revision
+from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, revision, search_processes
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.files import digest_of, write_atomically
 from hmerbench.benchmarks.printing import err_console, progress
@@ -178,10 +178,10 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
         known = model.vocabulary.ids.keys()
         if lacking := Counter(word for tokens in archive.captions(split).values() for word in {*tokens} - known):
-            words = named([f"{word} ({count})" for word, count in lacking.most_common()])
+            words = abridged([f"{word} ({count})" for word, count in lacking.most_common()])
             err_console.print(f"{split}: words that these weights lack, so their captions count as wrong: {words}")
     # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
-    parts = readers(device)
+    parts = search_processes(device)
     made_by = {"weights": weights, "settings": config.digest, "data": archive.digest, "revision": revision()}
     made_by |= {"device": device_name(device), "bf16": in_bf16(config.search.bf16, device)}
     at_once = parts > 1 and config.training.batching.order == "shape"
@@ -236,11 +236,11 @@ def recognize(
     """Search over `samples`, named `what` in progress, or over a part of their batches, but for what was `kept`; ids in
     the order in which they were recognized."""
     decode = model.vocabulary.decode
-    nbest = Reader(model, config, device)(samples, what, part, kept)
+    nbest = ConfiguredSearcher(model, config, device)(samples, what, part, kept)
     return {id_: (tuple(decode(best[0].ids)) if best else (), best) for id_, best in nbest.items()}
 
 
-class Reader:
+class ConfiguredSearcher:
     """A network ready to read as its settings say: alone or with others, with a language model or without."""
 
     @torch.inference_mode()

@@ -32,7 +32,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, Calibration, Evidence, evidence
 from hmerbench.benchmarks.recognition.default_weights import default_weights
-from hmerbench.benchmarks.recognition.predict import SCORES, Reader
+from hmerbench.benchmarks.recognition.predict import SCORES, ConfiguredSearcher
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.symlg import Unconverted
@@ -155,8 +155,8 @@ class Recognizer:
         self.model, self.config = model.to(self.device).eval(), config
 
     @cached_property
-    def _read(self) -> Reader:
-        return Reader(self.model, self.config, self.device)
+    def _read(self) -> ConfiguredSearcher:
+        return ConfiguredSearcher(self.model, self.config, self.device)
 
     @property
     def name(self) -> str:
@@ -217,7 +217,7 @@ class Recognizer:
 
         Pictures are prepared and read BATCH at a time. Raises UserError for what holds no pictures.
         """
-        pictures = iter(named(images))
+        pictures = iter(pictures_of(images))
         while batch := [*islice(pictures, BATCH)]:
             found = [self._prepared(name, picture) for name, picture in batch]
             inks = {str(n): each.ink for n, each in enumerate(found) if isinstance(each, Prepared)}
@@ -280,12 +280,12 @@ def is_several(given: Any) -> bool:
 def files(path: Path) -> list[Path]:
     """The pictures in a folder, if there are any; else the path itself."""
     try:
-        return [Path(name) for name, _ in named(path)]
+        return [Path(name) for name, _ in pictures_of(path)]
     except UserError:
         return [path]
 
 
-def named(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
+def pictures_of(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
     """Names and pictures, in the order given; a folder's in the order of their names.
 
     Raises UserError for what is no picture, and for a folder without any.
@@ -299,7 +299,7 @@ def named(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
             raise UserError(f"{path}: no pictures in this folder; they end with {', '.join(ENDINGS[:4])}, …")
         return [(str(file), file) for file in found]
     if is_several(given):
-        return [pair for number, each in enumerate(given, 1) for pair in named(each, f"{name} {number}")]
+        return [pair for number, each in enumerate(given, 1) for pair in pictures_of(each, f"{name} {number}")]
     if isinstance(given, Image.Image):
         return [(getattr(given, "filename", "") or name, gray_of(ImageOps.exif_transpose(given)))]
     if hasattr(given, "read"):

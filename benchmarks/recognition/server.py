@@ -128,14 +128,14 @@ class RecognitionServer(HTTPServer):
 
     def __init__(self, recognizer: Recognizer, host: str, port: int, seconds: float = SECONDS) -> None:
         self.recognizer, self.seconds = recognizer, seconds
-        self.reader = ThreadPoolExecutor(1)  # what a thread has freed, another one could not use
+        self.worker = ThreadPoolExecutor(1)  # what a thread has freed, another one could not use
         self.free = threading.BoundedSemaphore(CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), Handler)
 
     def recognized(self, picture: bytearray) -> Recognition:
         """What is read of a picture, when its turn has come. Raises Refused, UserError."""
-        turn = self.reader.submit(self._recognized, picture)
+        turn = self.worker.submit(self._recognized, picture)
         try:
             return turn.result(WAIT)
         except TimeoutError:
@@ -151,7 +151,7 @@ class RecognitionServer(HTTPServer):
 
     def server_close(self) -> None:
         """Those who wait for their turn are no longer read."""
-        self.reader.shutdown(wait=False, cancel_futures=True)
+        self.worker.shutdown(wait=False, cancel_futures=True)
         super().server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -18,7 +18,7 @@ from hmerbench.benchmarks.data.batching import pad
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.language_models.corpus import read_corpus
 from hmerbench.benchmarks.language_models.training import train
-from hmerbench.benchmarks.recognition.predict import Reader, ranked, recognize
+from hmerbench.benchmarks.recognition.predict import ConfiguredSearcher, ranked, recognize
 from hmerbench.benchmarks.regression_gate import Values, digest
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -199,13 +199,13 @@ def search_values(archive: Archive) -> Values:
     samples = evenly(archive.samples("train"), 4)
     for preset in names("presets"):
         config = resolve("comer-fusion", preset, 0, archive).changed({"search": SHORT})
-        found = Reader(known_network(config), config, torch.device("cpu"))(samples)
+        found = ConfiguredSearcher(known_network(config), config, torch.device("cpu"))(samples)
         best = {id_: hypotheses[0] for id_, hypotheses in found.items()}
         for what in ("forward", "reverse"):
             values[f"{preset} search: {what} score"] = sum(getattr(h, what) for h in best.values()) / len(best)
         values[f"{preset} search: hypotheses"] = digest({id_: f"{h.direction} {h.ids}" for id_, h in best.items()})
         own = config.changed({"search.beam_size": resolve("comer-fusion", preset, 0).search.beam_size})
-        (list_,) = Reader(known_network(own), own, torch.device("cpu"))(samples[:1]).values()
+        (list_,) = ConfiguredSearcher(known_network(own), own, torch.device("cpu"))(samples[:1]).values()
         values[f"{preset} search: list of its own beam"] = digest({str(k): str(h.ids) for k, h in enumerate(list_)})
         values[f"{preset} search: predicted"] = str(ranked([UNCONVERTED, CONVERTED], config, Vocabulary())[0].score)
     return values
@@ -242,7 +242,9 @@ def joint_reading_values(archive: Archive) -> Values:
         language.write_bytes(pack_language_model(known_language_model(Vocabulary().words).float()))
         changes = {"together": {"runs": runs}, "language": {"weights": str(language), "weight": 0.3, "length": 0.2}}
         config = config.changed({"search": {**SHORT, **changes}})
-        found = Reader(known_network(config).float(), config, torch.device("cpu"))(archive.samples("train")[:4])
+        found = ConfiguredSearcher(known_network(config).float(), config, torch.device("cpu"))(
+            archive.samples("train")[:4]
+        )
     best = [hypotheses[0] for hypotheses in found.values()]
     return {
         "joint reading: score": sum(hypothesis.score for hypothesis in best) / len(best),

@@ -10,7 +10,7 @@ from typing import Any
 
 from hmerbench.benchmarks.config import NEED_INK, SCHEMA, Config
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.layout import named
+from hmerbench.benchmarks.data.layout import abridged
 from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.printing import console, counted
@@ -77,11 +77,11 @@ def _effort(theirs: Config, weights: Path, preset: str) -> dict[str, Any]:
 def _tell_words(theirs: set[str], own: set[str]) -> None:
     """Print which words are new, and which may be forgotten."""
     if new := sorted(own - theirs):
-        console.print(f"new words, which these weights get rows for: {named(new)}")
+        console.print(f"new words, which these weights get rows for: {abridged(new)}")
     if lacking := sorted(theirs - own):
         console.print(
             f"words of the weights that the training captions lack, and that may be forgotten: {len(lacking)} of "
-            f"{len(theirs)} ({named(lacking)})"
+            f"{len(theirs)} ({abridged(lacking)})"
         )
 
 

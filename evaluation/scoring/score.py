@@ -60,7 +60,7 @@ Class = TypeVar("Class")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def _with_metrics(cls: type[Class]) -> type[Class]:
+def _metrics_dataclass(cls: type[Class]) -> type[Class]:
     """A dataclass with the counts and rates of all metrics, in the order of score files."""
     fields: dict[str, Any] = {"n": int}
     fields |= {metric.count: int for metric in METRICS if metric.always}
@@ -75,7 +75,7 @@ def _with_metrics(cls: type[Class]) -> type[Class]:
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
-@_with_metrics
+@_metrics_dataclass
 class Score:
     """Counts over the n expressions of a ground truth, and rates in percent, of METRICS; None without captions if they
     need them."""

@@ -102,7 +102,7 @@ class FrozenTreeDecoder:
         self.from_parent_Vn = decoder.from_parent(words)
 
 
-class TreeReader:
+class TreeState:
     """Reads one image: what the decoder needs to know of every open hypothesis."""
 
     def __init__(self, frozen: FrozenTreeDecoder, features: Features) -> None:
@@ -164,17 +164,17 @@ def tree_search(
     hypothesis that ends narrows the beam by one. Unlike in the authors' program, no parent is tried that is not written
     yet; there, such a parent costs -log EPS = 23.
     """
-    readers, found = [TreeReader(frozen, view) for view in views], list[WrittenTree]()
+    states, found = [TreeState(frozen, view) for view in views], list[WrittenTree]()
     device = views[0].maps_bhwD.device
     symbols_NS = torch.full((1, 1), frozen.root, device=device)
     parents_NT, relations_NT = symbols_NS[:, :0], symbols_NS[:, :0]
-    cost_N = readers[0].state_1Nn.new_zeros(1)
+    cost_N = states[0].state_1Nn.new_zeros(1)
     for _ in range(max_len):
-        parent_NS = torch.stack([reader.seek_parents(symbols_NS[:, -1]) for reader in readers]).mean(0)
+        parent_NS = torch.stack([state.seek_parents(symbols_NS[:, -1]) for state in states]).mean(0)
         parent_NP, entry_NP = parent_NS.topk(min(tries, parent_NS.shape[1]))
         rows_R = torch.arange(len(cost_N), device=device).repeat_interleave(entry_NP.shape[1])
         entry_R = entry_NP.flatten()
-        scores = [reader.seek_symbols(rows_R, symbols_NS[rows_R, entry_R]) for reader in readers]
+        scores = [state.seek_symbols(rows_R, symbols_NS[rows_R, entry_R]) for state in states]
         symbol_RV, relation_R7 = (torch.stack(logits).mean(0) for logits in zip(*scores, strict=True))
         cost_RV = (cost_N[:, None] - parent_NP).flatten()[:, None] - symbol_RV
         cost_N, best_N = cost_RV.flatten().topk(min(beam_size - len(found), cost_RV.numel()), largest=False)
@@ -192,8 +192,8 @@ def tree_search(
         open_N = (~ends_N).nonzero()[:, 0]
         if not len(open_N) or len(found) == beam_size:
             break
-        for reader in readers:
-            reader.write(tries_N[open_N])
+        for state in states:
+            state.write(tries_N[open_N])
         cost_N, symbols_NS, parents_NT, relations_NT = (
             x[open_N] for x in (cost_N, symbols_NS, parents_NT, relations_NT)
         )

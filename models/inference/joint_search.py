@@ -56,14 +56,14 @@ class JointSearch:
         image_G = torch.arange(b, device=device).repeat(len(starts))
         start_G = torch.tensor(starts, device=device).repeat_interleave(b)
         with torch.autocast(device.type, enabled=False):  # nothing is cast again
-            readers = [BoundNetwork(network, *view) for network in self.networks for view in views]
-            decoders = [IncrementalDecoder(reader, image_G, options.beam_size) for reader in readers]
+            networks = [BoundNetwork(network, *view) for network in self.networks for view in views]
+            decoders = [IncrementalDecoder(network, image_G, options.beam_size) for network in networks]
             found = beam_search(self.beam_search, decoders, start_G, SOS + EOS - start_G, options)
             tokens_NT, length_N, score_N = found
             leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)
             reverse_N = spread_N = torch.zeros_like(score_N)
             if options.direction == "both":
-                reverse_N, spread_N = rescore(readers, *found, leftward_N, options)
+                reverse_N, spread_N = rescore(networks, *found, leftward_N, options)
         results: list[list[Hypothesis]] = [[] for _ in images_b1HW]
         image_N = image_G.repeat_interleave(options.beam_size)
         columns = (tokens_NT, length_N, image_N, leftward_N, score_N, reverse_N, spread_N, score_N + reverse_N)
@@ -79,7 +79,7 @@ class JointSearch:
 
 
 def rescore(
-    readers: Sequence[BoundNetwork],
+    networks: Sequence[BoundNetwork],
     tokens_NT: Tensor,
     length_N: Tensor,
     score_N: Tensor,
@@ -87,19 +87,19 @@ def rescore(
     options: SearchOptions,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability / steps ** alpha [N] of every hypothesis in the direction opposite to its search, and the
-    standard deviation [N] of that log-probability, undivided, over the readers.
+    standard deviation [N] of that log-probability, undivided, over sizes and networks.
 
     Hypotheses of one image and similar length are read together, as many as fit: memory grows with the square of their
     words.
     """
-    b, M, device = len(readers[0].mask_bhw), options.beam_size, score_N.device
+    b, M, device = len(networks[0].mask_bhw), options.beam_size, score_N.device
     start_N, steps_N = torch.where(leftward_N, SOS, EOS), length_N + 1
     back_NT = length_N[:, None] - 1 - torch.arange(tokens_NT.shape[1], device=device)
     reversed_NT = tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
     reverse_N, spread_N = torch.zeros_like(score_N), torch.zeros_like(score_N)
-    max_words = min(MAX_WORD_CELLS // max(reader.hidden_b11L.shape[-1] for reader in readers), MAX_WORDS)
+    max_words = min(MAX_WORD_CELLS // max(network.bias_b11L.shape[-1] for network in networks), MAX_WORDS)
     index_bn = torch.arange(len(steps_N), device=device).view(-1, b, M).transpose(0, 1).flatten(1)
     index_bn = index_bn.gather(1, score_N[index_bn].argsort(dim=1, descending=True))
     index_bn = index_bn.gather(1, steps_N[index_bn].argsort(dim=1, descending=True, stable=True))
@@ -110,9 +110,9 @@ def rescore(
             rows_R = index_n[first : first + max(1, max_words // T)]
             outputs_RT = outputs_NT[rows_R, :T]
             padding_RT = outputs_RT == PAD
-            logits = (reader.read(image, inputs_NT[rows_R, :T], steps_N[rows_R]) for reader in readers)
+            logits = (network.read(image, inputs_NT[rows_R, :T], steps_N[rows_R]) for network in networks)
             each = [log_probabilities([logits_RTV], options).gather(-1, outputs_RT[..., None]) for logits_RTV in logits]
-            logp_KRT = torch.stack(each)[..., 0].masked_fill(padding_RT, 0)  # K readers
+            logp_KRT = torch.stack(each)[..., 0].masked_fill(padding_RT, 0)  # K networks
             logp_RT, spread_N[rows_R] = logp_KRT.mean(0), logp_KRT.sum(2).std(0, correction=0)
             reverse_N[rows_R] = logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
             first += len(rows_R)

@@ -71,7 +71,7 @@ class BoundNetwork:
     def __init__(self, network: ReadingNetwork, images_b1HW: Tensor, mask_bHW: Tensor) -> None:
         self.network = network
         features_bhwd, self.mask_bhw = network.encode(images_b1HW, mask_bHW)
-        self.hidden_b11L = lowest(self.mask_bhw).flatten(1)[:, None, None]
+        self.bias_b11L = lowest(self.mask_bhw).flatten(1)[:, None, None]
         memory = network.model.decoder.model.remember(features_bhwd.flatten(1, 2))
         self.memory = [(key.contiguous(), value.contiguous()) for key, value in memory]  # else copied at every step
 
@@ -90,10 +90,10 @@ class Prefixes:
     """Prefixes of hypotheses that read one image, each standing for its last word, a `decoder.Cache`. A prefix comes
     after all those that it extends."""
 
-    def __init__(self, reader: BoundNetwork, image: int, words_X: Tensor, place_X: Tensor, earlier_XX: Tensor) -> None:
-        one, dtype = slice(image, image + 1), reader.network.dtype
-        self.memory = [(key[one], value[one]) for key, value in reader.memory]
-        self.hidden_G11L, self.mask_1hw, self.place = reader.hidden_b11L[one], reader.mask_bhw[one], place_X
+    def __init__(self, bound: BoundNetwork, image: int, words_X: Tensor, place_X: Tensor, earlier_XX: Tensor) -> None:
+        one, dtype = slice(image, image + 1), bound.network.dtype
+        self.memory = [(key[one], value[one]) for key, value in bound.memory]
+        self.bias_G11L, self.mask_1hw, self.place = bound.bias_b11L[one], bound.mask_bhw[one], place_X
         visible_XX = (earlier_XX > 0).fill_diagonal_(True) & (words_X != PAD)
         mask_XX = torch.zeros_like(earlier_XX, dtype=dtype).masked_fill_(~visible_XX, float("-inf"))
         self.mask_11XX, self.earlier_XX = mask_XX[None, None], earlier_XX.to(dtype)
@@ -141,17 +141,17 @@ class IncrementalDecoder:
     beams are reordered; `mask_GMS` (0 or -inf) says which slots of its group are part of a beam.
     """
 
-    def __init__(self, reader: BoundNetwork, image_G: Tensor, beams: int) -> None:
-        self.network, dtype = reader.network.model, reader.network.dtype
-        self.memory = [(key[image_G], value[image_G]) for key, value in reader.memory]
-        self.hidden_G11L, self.mask_Ghw = reader.hidden_b11L[image_G], reader.mask_bhw[image_G]
+    def __init__(self, bound: BoundNetwork, image_G: Tensor, beams: int) -> None:
+        self.network, dtype = bound.network.model, bound.network.dtype
+        self.memory = [(key[image_G], value[image_G]) for key, value in bound.memory]
+        self.bias_G11L, self.mask_Ghw = bound.bias_b11L[image_G], bound.mask_bhw[image_G]
         self.place, self.slots = 0, 0  # steps taken and slots written so far
         (G, H, L, E), M, J = self.memory[0][0].shape, beams, len(self.memory)
         self.mask_GMS = torch.full((G, M, ROOM_STEPS * M), float("-inf"), dtype=dtype, device=image_G.device)
         self.root_MM = self.mask_GMS.new_full((M, M), float("-inf")).fill_diagonal_(0)
         self.words_GS2HE = [self.mask_GMS.new_zeros(G, ROOM_STEPS * M, 2, H, E) for _ in range(J)]
         C = arm.conv.in_channels if (arm := self.network.decoder.model.arm) is not None else 0
-        self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=reader.network.stream, device=image_G.device)
+        self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=bound.network.stream, device=image_G.device)
 
     @property
     def full(self) -> bool:
@@ -191,9 +191,9 @@ class IncrementalDecoder:
 
     def compact(self, live_G: Tensor) -> None:
         """Keep only the groups with the given indices and the slots that are part of some beam; make room for more."""
-        if len(live_G) < len(self.hidden_G11L):
+        if len(live_G) < len(self.bias_G11L):
             self.memory = [(key[live_G], value[live_G]) for key, value in self.memory]
-            self.hidden_G11L, self.mask_Ghw = self.hidden_G11L[live_G], self.mask_Ghw[live_G]
+            self.bias_G11L, self.mask_Ghw = self.bias_G11L[live_G], self.mask_Ghw[live_G]
             self.coverage_GMJCL = self.coverage_GMJCL[live_G]
         mask_GMS = self.mask_GMS[live_G, :, : self.slots]
         used_GS = (mask_GMS == 0).any(1)

@@ -5,6 +5,7 @@ Names carry shapes: G groups of M beams, N = G * M hypotheses, T steps, V classe
 
 import copy
 from collections.abc import Iterable, Sequence
+from pkgutil import resolve_name
 from typing import Protocol, TypeVar
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from hmerbench.models.inference.beam_search import Array, BeamSearch
 from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.inference.options import SearchOptions
-from hmerbench.models.network import Network, named
+from hmerbench.models.network import Network
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 View = tuple[Tensor, Tensor]  # images [b, 1, H, W] and mask [b, H, W] (True = padding), as for `Network`
@@ -45,7 +46,7 @@ def searcher(network: Network, *others: Network) -> Searcher:
     alone = [each.settings.network for each in (network, *others) if not each.settings.together]
     if others and alone:
         raise ValueError(f"{alone[0]} reads alone; only networks of CoMER's kind read together")
-    return named(network.settings.searcher)(network, *others)
+    return resolve_name(network.settings.searcher)(network, *others)
 
 
 def frozen(model: AnyNetwork) -> AnyNetwork:

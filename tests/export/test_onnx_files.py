@@ -25,7 +25,7 @@ from hmerbench.benchmarks.export.onnx_files import as_bytes, described, write_on
 from hmerbench.benchmarks.recognition import onnx_reader
 from hmerbench.benchmarks.recognition.complete_latex import is_complete
 from hmerbench.benchmarks.recognition.onnx_reader import Reader, at_scale
-from hmerbench.benchmarks.recognition.predict import Reader as TorchReader
+from hmerbench.benchmarks.recognition.predict import ConfiguredSearcher
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.regression_gate.networks import known_network
 from hmerbench.benchmarks.resolve import resolve
@@ -103,7 +103,7 @@ def in_torch(model: Network, config: Config) -> Reader:
 def expected(model: Network, config: Config, image: np.ndarray) -> dict[tuple[str, ...], float]:
     """What PyTorch's search finds, best first, with scores."""
     found: dict[tuple[str, ...], float] = {}
-    for hypothesis in TorchReader(model, config, torch.device("cpu"))([Sample("x", (), image)])["x"]:
+    for hypothesis in ConfiguredSearcher(model, config, torch.device("cpu"))([Sample("x", (), image)])["x"]:
         found.setdefault(tuple(model.vocabulary.decode(hypothesis.ids)), hypothesis.score)
     return found
 

@@ -11,7 +11,7 @@ import hmerbench.models.densewap
 import hmerbench.models.densewap_td
 import hmerbench.models.trees
 from hmerbench.models.densewap_td import DenseWAPTD, Losses, TreeTargets, tree_losses, tree_targets
-from hmerbench.models.inference.densewap_search import FrozenTreeDecoder, TreeReader, WrittenTree, tree_search
+from hmerbench.models.inference.densewap_search import FrozenTreeDecoder, TreeState, WrittenTree, tree_search
 from hmerbench.models.settings import DenseWAPTDSettings
 from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, NoTree, to_latex, to_tree
 from hmerbench.models.vocab import SPECIAL, Vocabulary
@@ -382,27 +382,27 @@ def test_every_step_of_a_search(name: str) -> None:
     assert images
     for image in images:
         theirs = under(f"greedy/image{image}/trace/", reference)
-        reader = TreeReader(frozen, model.encode(*batch.alone(image)[:2]))
+        state = TreeState(frozen, model.encode(*batch.alone(image)[:2]))
         written, first = [frozen.root], torch.tensor([0])
         for t in range(len(theirs["h2"])):
-            parent_1S = reader.seek_parents(torch.tensor(written[-1:]))
+            parent_1S = state.seek_parents(torch.tensor(written[-1:]))
             entry = int(parent_1S.argmax())
-            symbol_1V, relation_1R = reader.seek_symbols(first, torch.tensor([written[entry]]))
+            symbol_1V, relation_1R = state.seek_symbols(first, torch.tensor([written[entry]]))
             written.append(int(symbol_1V.argmax()))
             shape = theirs["alpha_child"].shape[1:]
             ours = {
-                "h01": reader.parent.state_bMn[0],
-                "alpha_parent": reader.parent.attention_bML.view(shape),
+                "h01": state.parent.state_bMn[0],
+                "alpha_parent": state.parent.attention_bML.view(shape),
                 "parent_probability": parent_1S.exp(),
                 "symbol_probability": symbol_1V.exp(),
                 "relation_probability": relation_1R.exp(),
-                "h2": reader.child.state_bMn[0],
-                "alpha_child": reader.child.attention_bML.view(shape),
+                "h2": state.child.state_bMn[0],
+                "alpha_child": state.child.attention_bML.view(shape),
             }
             expected = {key: values[t] for key, values in theirs.items()}
             expected["parent_probability"] = expected["parent_probability"][:, : t + 1]
             assert too_large(differences(ours, expected, first)) == []
-            reader.write(first)
+            state.write(first)
 
 
 # ------------------------------------------------------------------------------------------- what must be noticed

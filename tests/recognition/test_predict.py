@@ -63,7 +63,7 @@ def test_a_network_that_overflows_is_refused(untrained, network: str) -> None:
             parameter.fill_(torch.nan)
     direction = model.settings.directions[0]
     with pytest.raises(UserError, match="the network overflows on this image"):
-        predict.Reader(model, changed(config, direction=direction), CPU)(samples[:1])
+        predict.ConfiguredSearcher(model, changed(config, direction=direction), CPU)(samples[:1])
 
 
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.5)])
@@ -191,7 +191,7 @@ def test_several_processes_read_what_one_does(tmp_path, monkeypatch) -> None:
     train(run, open_archive(archive))
     written = []
     for processes in (1, 2):
-        monkeypatch.setattr(predict, "readers", lambda device, processes=processes: processes)
+        monkeypatch.setattr(predict, "search_processes", lambda device, processes=processes: processes)
         predict.predict(run, open_archive(archive), ["2014", "2016"])
         written.append([(run.path / f"predictions/{split}.tsv").read_text() for split in ("2014", "2016")])
     assert written[0] == written[1] and all(len(text.splitlines()) > 3 for text in written[0])

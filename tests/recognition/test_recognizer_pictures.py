@@ -10,7 +10,14 @@ import pytest
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.default_weights import best_run
-from hmerbench.benchmarks.recognition.recognizer import BATCH, Recognition, Recognizer, gray_array, is_several, named
+from hmerbench.benchmarks.recognition.recognizer import (
+    BATCH,
+    Recognition,
+    Recognizer,
+    gray_array,
+    is_several,
+    pictures_of,
+)
 from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.mathml import from_mathml, to_mathml
 from tests.helpers.pictures import INK, LATEX, PAPER
@@ -56,7 +63,7 @@ def test_every_form_of_a_picture_is_read_alike(medium: Recognizer, folder: Path)
 
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(form: str) -> None:
-    [(name, picture)] = named(FORMS[form])
+    [(name, picture)] = pictures_of(FORMS[form])
     assert name and not is_several(FORMS[form]) and isinstance(picture, bytes | np.ndarray)
     if isinstance(picture, np.ndarray):
         assert picture.dtype == np.uint8 and np.abs(picture.astype(int) - GRAY).max() <= (255 if form == "bool" else 1)
@@ -77,13 +84,13 @@ BAD = {
 def test_what_is_no_picture_is_refused(name: str) -> None:
     given, words = BAD[name]
     with pytest.raises(UserError) as error:
-        named([PAPER, given])
+        pictures_of([PAPER, given])
     assert words in str(error.value) and "image 2" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no pictures in this folder"):
-        named(tmp_path)
+        pictures_of(tmp_path)
     assert gray_array(np.zeros((0, 0), np.uint8), "x").size == 0
 
 

@@ -20,7 +20,7 @@ from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
 from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Choice, Expression, LeftOut, Row, Source, chosen
-from hmerbench.benchmarks.data.layout import WRITERS, named
+from hmerbench.benchmarks.data.layout import WRITERS, abridged
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
@@ -196,7 +196,7 @@ def _report(rows: list[Row], left_out: LeftOut, limits: Limits) -> None:
     known = {*Vocabulary().words}
     if new := Counter(word for row in rows for word in {*row.tokens} - known):
         console.print(
-            f"  not among CROHME's symbols: {named([f'{word} ({count})' for word, count in new.most_common()])}"
+            f"  not among CROHME's symbols: {abridged([f'{word} ({count})' for word, count in new.most_common()])}"
         )
     for reason, names in sorted(left_out.names.items(), key=lambda item: -len(item[1])):
-        err_console.print(f"left out, {reason}: {len(names):,} ({named(names)})")
+        err_console.print(f"left out, {reason}: {len(names):,} ({abridged(names)})")

@@ -30,8 +30,8 @@ def test_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
     features, mask = model.encode(*images())
     rows = [[SOS, 5, 6, 7, 8], [SOS, 5, 6, 9, 4], [SOS, 5, 6, 7], [SOS, 5, 6], [SOS, 8]]
     inputs = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-    reader = BoundNetwork(ReadingNetwork(model), *images())
-    logits = reader.read(1, inputs, torch.tensor([len(row) for row in rows]))
+    bound = BoundNetwork(ReadingNetwork(model), *images())
+    logits = bound.read(1, inputs, torch.tensor([len(row) for row in rows]))
     for row, together in zip(rows, logits, strict=True):
         alone = model.decode(features[1:2], mask[1:2], torch.tensor([row]))[0]
         torch.testing.assert_close(together[: len(row)], alone, atol=1e-10, rtol=0)
