@@ -80,9 +80,16 @@ def readme() -> list[str]:
     row = board("comer-fusion-large")
     low, high = float(row["difference_low"]), float(row["difference_high"])
     ours, theirs = (100 * int(of["exact"]) / int(of["n"]) for of in (row, board("comer")))
+    text = (RESULTS / "CLAIMS.md").read_text()
+    verdicts = re.findall(r"\| \*\*(supported|not supported|open)\*\* *\|[^|\n]*\|[^|\n]*\|", text)
+    assert "| **supported** | Coverage helps; Self-coverage helps |" in text and "| **contradicted** | none |" in text
+    best = json.loads((RESULTS / "leaderboard.json").read_text())["ceilings"]["2014"]
     return [
-        f"its Fusion reads {ours:.1f} % of the {int(row['n']):,} images, the authors' network {theirs:.1f} % "
-        f"({lead():+.1f}, {low:.1f} to {high:.1f} over writers)"
+        f"of {len(verdicts)}, {verdicts.count('supported')} are supported (coverage helps, and self-coverage alone), "
+        f"{verdicts.count('not supported')} are not, {verdicts.count('open')} are open",
+        f"it would be {best['exact']} of {best['n']}, as captions say less",
+        f"Fusion of `large` reads {ours:.1f} % of the {int(row['n']):,} images of {', '.join(YEARS[:2])} and "
+        f"{YEARS[2]}, the authors' network {theirs:.1f} % ({lead():+.1f}, {low:.1f} to {high:.1f} over writers)",
     ]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
 from hmerbench.benchmarks.data.layout import ID, MAX_IMAGE_BYTES, FolderStore, Layout, Store, ZipStore, abridged
 from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, decoded, prepare
-from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import err_console
@@ -75,14 +75,16 @@ class Archive(Layout):
         """Whether a split is of a published set that is all here, as published; there may be other splits beside it."""
         return any(known.digests and split in splits for known, splits in self.editions.values())
 
-    def samples(self, split: str, max_area: int = AUTHORS_MAX_PIXELS) -> list[Sample]:
-        """All samples in the order of caption.txt; images are decoded anew at every call (train: 0.32 GB).
+    def samples(self, split: str, max_area: int = AUTHORS_MAX_PIXELS, limit: int | None = None) -> list[Sample]:
+        """All samples, or `limit` evenly spaced ones, in the order of caption.txt; images are decoded anew at every
+        call (train: 0.32 GB).
 
         Images of one's own are made to have at most `max_area` pixels; those that cannot be prepared are left out, and
         named in one line of the terminal. Raises UserError if none is left, and for a damaged archive.
         """
         samples, faults = list[Sample](), list[str]()
-        for id_, tokens in self.captions(split).items():
+        chosen = evenly([*self.captions(split).items()], limit)  # before any is left out: a score counts all of these
+        for id_, tokens in chosen:
             (name,) = self._images[split][id_]
             content = self._store.read(name, MAX_IMAGE_BYTES)
             try:
@@ -91,7 +93,7 @@ class Archive(Layout):
                 faults.append(str(error).removeprefix(f"{self.path}: "))
         if not faults:
             return samples
-        told = f"{self.path}: {len(faults)} of {len(self.captions(split))} images of {split} cannot be read"
+        told = f"{self.path}: {len(faults)} of {len(chosen)} images of {split} cannot be read"
         if not samples or self._published(split) or self.mark:
             raise UserError(f"{told}: {abridged(faults)}")
         if split not in self.unreadable:

@@ -348,8 +348,7 @@ def seen(archive: Archive, data: Data, wanted: set[Caption]) -> set[Caption]:
     if data.sub_expressions:
         found |= _parts(archive, training, data.sub_expressions, wanted - found)
     if data.exchanged:
-        samples = [sample for sample in archive.samples(TRAIN, data.max_area) if sample.id in training]
-        made = exchanged(with_ink(samples, archive.ink), data.exchanged)
+        made = exchanged(with_ink(archive.samples(TRAIN, data.max_area, data.limit), archive.ink), data.exchanged)
         found |= wanted & {sample.tokens for sample in made}
     return found
 

@@ -22,7 +22,7 @@ from hmerbench.benchmarks.config import Config, Search, digest_of_keys
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.layout import abridged
-from hmerbench.benchmarks.data.samples import Sample, evenly
+from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, revision, search_processes
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.files import digest_of, write_atomically
@@ -171,7 +171,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     device, weights = best_device(), run.file_digest(run.weights.name)
     model = load_weights(run.weights, config.model).to(device).eval()
     for split in splits:
-        samples = evenly(archive.samples(split, config.data.max_area), config.search.limit)
+        samples = archive.samples(split, config.data.max_area, config.search.limit)
         if large := sum(sample.image.size > config.data.max_area for sample in samples):
             limit = f"data.max_area of {config.data.max_area:,} px"
             reading = f"reading {len(samples) - large:,} of {len(samples):,} images"
@@ -206,7 +206,7 @@ def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> li
     return [
         replace(sample, id=f"{split}/{sample.id}")
         for split in splits
-        for sample in evenly(archive.samples(split, config.data.max_area), config.search.limit)
+        for sample in archive.samples(split, config.data.max_area, config.search.limit)
     ]
 
 

@@ -11,7 +11,7 @@ from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.printing import counted, show
-from hmerbench.benchmarks.report.paper import ORDER, YEAR, reference
+from hmerbench.benchmarks.report.paper import ORDER, YEAR, model_name, reference
 from hmerbench.benchmarks.resolve import PRESETS, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun, shipped
@@ -122,6 +122,8 @@ def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
     rungs, runs_on, purposes = [], shipped("presets", "runs_on"), shipped("presets")
     for preset in PRESETS:
         cost, reads = measured_cost(preset, root=root), _rate(preset, root)
+        cost += f", {timed}" if (timed := _timed_alone(preset, root)) else ""
+        reads += " (an earlier form)" if reads and _changed_since(preset, root) else ""
         if preset == "paper":
             (fusion,) = (row for row in reference()["table1"] if row["model"] == "CoMER (Fusion)")
             cost = cost or f"{reference()['training']} (reported)"
@@ -147,6 +149,22 @@ def measured_cost(preset: str, recipe: str = "", root: Path = COMMITTED) -> str:
     runs = [RunFolder(path) for row in ([recipe] if recipe else ORDER) for path in root.glob(f"{row}/{preset}-seed*")]
     minutes = number_range([minutes for run in runs if (minutes := run.core_minutes)])
     return f"{minutes} core-minutes" if minutes else ""
+
+
+def _timed_alone(preset: str, root: Path) -> str:
+    """The rows of Table 1 whose cost in core-minutes is known, where it is not that of all."""
+    timed = [row for row in ORDER if measured_cost(preset, row, root)]
+    return "" if len(timed) == len(ORDER) else ", ".join(map(model_name, timed))
+
+
+def _changed_since(preset: str, root: Path) -> bool:
+    """Whether Fusion's committed runs were trained otherwise than the preset says today."""
+    trained = ("model", "augmentation", "training")
+    return any(
+        getattr(run.settings, part) != getattr(resolve("comer-fusion", preset, run.seed), part)
+        for run in map(RunFolder, root.glob(f"comer-fusion/{preset}-seed*"))
+        for part in trained
+    )
 
 
 def _rate(preset: str, root: Path) -> str:

@@ -28,6 +28,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.datasets import crohme
 
+LOST = "† trained wholly or in part by a [program that is lost](results/LIMITATIONS.md), not by this suite."
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
 
@@ -95,7 +96,10 @@ class Summary:
 
     def short(self) -> str:
         """README's table, and below it what coverage is worth with each preset, over the three years."""
-        return _by_preset(self.short_columns(), "model") + "\n" + "".join(f"\n{claim}\n" for claim in self.claims())
+        columns = self.short_columns()
+        lost = [LOST] if any("†" in rate for column in columns.values() for rate in column.values()) else []
+        below = " ".join([*lost, *self.claims()])
+        return _by_preset(columns, "model") + "\n" + (f"\n{below}\n" if below else "")
 
     def short_columns(self) -> dict[str, dict[str, str]]:
         """README's table, as text by column and model: Table 1 as reported, with the preset that reads most, and with
@@ -114,8 +118,9 @@ class Summary:
     def claims(self) -> list[str]:
         """What coverage is worth with each preset whose runs read the three years, in a sentence of Markdown."""
         parts = [
-            f"`{each.preset}` {each.claim.told(each.claim.over)}, {printing.counted(each.claim.seeds, 'seed')}"
-            for each in sorted(self.compared, key=lambda each: presets.rung(each.preset)[0])
+            f"`{each.preset}`{' (with weights of another preset)' * each.borrowed} {each.claim.told(each.claim.over)}, "
+            + printing.counted(each.claim.seeds, "seed")
+            for each in sorted(self.compared, key=lambda each: (each.borrowed, presets.rung(each.preset)[0]))
             if each.claim and each.claim.images == self.expressions
         ]
         names = " → ".join(map(model_name, CLAIM))
@@ -210,7 +215,8 @@ def _rate(row: Mapping[str, Any]) -> str:
     if row["source"] == "reported":
         return rate
     spread = f" ± {row['sd']:.2f}" if row["seeds"] > 1 else ""
-    return f"{rate}{spread} ({interval(row['ci_low'], row['ci_high'])})"
+    mark = "†" if row["source"] == "external" else ""
+    return f"{rate}{mark}{spread} ({interval(row['ci_low'], row['ci_high'])})"
 
 
 def provenance(root: Path) -> str:

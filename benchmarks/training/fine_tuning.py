@@ -110,7 +110,7 @@ def tell_gain(run: RunFolder, archive: Archive) -> None:
 def _held_out(config: Config, archive: Archive) -> tuple[str, list[Sample]]:
     if archive.test_splits:
         return ", ".join(archive.test_splits), evenly(named_samples(archive, archive.test_splits, config), MEASURED)
-    samples = evenly(archive.samples("train", config.data.max_area), config.data.limit)
+    samples = archive.samples("train", config.data.max_area, config.data.limit)
     return "train", evenly(split_heldout(samples, config.heldout, config.seed)[1], MEASURED)
 
 

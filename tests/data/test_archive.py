@@ -250,6 +250,8 @@ def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("3 of 5 images of mine cannot be read, and are left out") == 1
     assert all(f"data/mine/img/{id_}.png: " in said for id_ in ("blank", "cut", "no"))
+    # chosen by captions, as those that are scored are: good and blank, not good and large
+    assert [sample.id for sample in archive.samples("mine", limit=2)] == ["good"]
     with pytest.raises(UserError, match=r"3 images cannot be read: .*blank\.png: no ink .*cut\.png.*no\.png"):
         passport(archive)
     with pytest.raises(UserError, match="1 of 1 images of mine cannot be read"):

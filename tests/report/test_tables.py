@@ -241,8 +241,8 @@ def test_the_ladder_and_the_short_table(written: tuple[str, str]) -> None:
     ladder, short = map(cells_of, written[0].split("between\n")[:2])
     rungs = {preset: (cost, reads) for preset, cost, reads, *_ in ladder}
     assert rungs["`smoke`"] == ("minutes", "–")
-    assert rungs["`small`"] == ("not measured", "50.0 %")
-    assert rungs["`gpu`"] == ("140–180 core-minutes", "50.5 %")
+    assert rungs["`small`"] == ("not measured", "50.0 % (an earlier form)")
+    assert rungs["`gpu`"] == ("140–180 core-minutes, CoMER (Cross)", "50.5 % (an earlier form)")
     assert rungs["`paper`"][1] == "59.3 % (reported)"
     assert short[0] == ["model", "reported", "`gpu`, 3 seeds"]  # which reads most, and has most seeds
     assert short[-1] == ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.7)"]
