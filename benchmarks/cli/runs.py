@@ -175,20 +175,27 @@ def tune(
     trials: Annotated[int, typer.Option(help="total number of finished trials", min=1)] = 16,
     workers: Annotated[int, typer.Option(help="concurrent trials", min=1)] = 2,
     space: Annotated[str, typer.Option(help="search space: a YAML file; default: the preset's own")] = "",
+    storage: Annotated[str, typer.Option(help="database URL; default: a journal file, for this machine only")] = "",
     seed: options.Seed = 7,
     crohme: Crohme = None,
     results: Results = RESULTS,
+    engine: options.EngineName = "local",
+    cpus: options.Cpus = 1,
+    gpus: options.Gpus = None,
 ) -> None:
     """Tune settings with Optuna on held-out training data."""
+    from hmerbench.benchmarks.jobs.engine import Placing
     from hmerbench.benchmarks.runs.workspace import open_data
     from hmerbench.benchmarks.tuning.space import pose, read_space
-    from hmerbench.benchmarks.tuning.study import tune
+    from hmerbench.benchmarks.tuning.study import refuse_storage, tune
 
-    preset = preset or _default_preset()
+    preset, placing = preset or _default_preset(), Placing(engine, workers, cpus, gpus)
     refuse_unknown([recipe], preset)  # these refuse before data is made
     read_space(preset, space)
+    refuse_storage(engine, storage)
     archive = open_data(crohme, results)
-    tune(pose(recipe, preset, seed, archive, space), archive, results, trials, workers)
+    problem = pose(recipe, preset, seed, archive, space)
+    tune(problem, archive, results, trials, placing, storage)
 
 
 @app.command(rich_help_panel=PANEL)

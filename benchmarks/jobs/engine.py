@@ -37,8 +37,8 @@ RUN_CORES, RUN_GIB = 2, 8  # of a run among others on a GPU: cores to train and 
 
 @dataclass(frozen=True)
 class Placing:
-    """The engine, the number of runs at a time on this machine (None: as many as fill its GPUs, one without), and the
-    CPUs and GPUs of each on a cluster; `gpus` None: one if any node has a GPU."""
+    """The engine, the number of jobs at a time (runs on this machine, or workers of a study; None: as many as fill its
+    GPUs, one without), and the CPUs and GPUs of each on a cluster; `gpus` None: one if any node has a GPU."""
 
     engine: str = "local"
     jobs: int | None = None

@@ -38,7 +38,8 @@ def write_study(
     recipe = quote(quote(f"{folder}/best.yaml"))  # for the shell, and in a list of recipes
     run = f"make reproduce-table2 RECIPES={recipe} PRESET={quote(problem.preset)}{crohme}"
     console.print(f"recipe   {folder}/best.yaml\nrun it   {run}\ntrials   {folder}/trials.csv")
-    console.print(f"browse   optuna-dashboard {folder / 'journal.log'}")
+    journal = folder / "journal.log"
+    console.print(f"browse   optuna-dashboard {journal if journal.exists() else 'URL of --storage'}")
 
 
 def trial_table(study: optuna.Study, problem: Problem) -> pd.DataFrame:
@@ -50,7 +51,7 @@ def trial_table(study: optuna.Study, problem: Problem) -> pd.DataFrame:
         row |= {name: str(value) for name, value in problem.values(trial.params).items()}
         row |= {name: trial.user_attrs.get(name, False) for name in ("default", "diverged")}
         row |= {"retry_of": RetryHeartbeatStaleTrialCallback.retried_trial_number(trial)}
-        table.append(row | {"folder": trial.user_attrs.get("folder")})
+        table.append(row | {name: trial.user_attrs.get(name) for name in ("folder", "where")})
     return pd.DataFrame(table).astype({"retry_of": "Int64", "epochs": "Int64"})
 
 

@@ -1,128 +1,190 @@
-"""Tune the settings of a recipe with Optuna, by several processes.
+"""Tune the settings of a recipe with Optuna, on several processes, machines, or the nodes of a cluster.
 
-The study is stored in a journal file in its folder. Workers (trials.py) run trials; the driver starts them, queues the
-trials of dead workers again, reports progress, mirrors trials to MLflow and writes the results (results.py).
+The study is stored in a journal file in its folder, or in a database that all machines can reach. Workers (trials.py)
+run trials; the driver starts them, requeues the trials of dead workers, reports progress, mirrors trials to MLflow and
+writes the results (results.py).
 """
 
+import socket
+import threading
 import uuid
-from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 import optuna
+import sqlalchemy.exc
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import locked
-from hmerbench.benchmarks.jobs.engine import Processes
+from hmerbench.benchmarks.errors import UserError, reason, without_secrets
+from hmerbench.benchmarks.files import locked, write_atomically
+from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
 from hmerbench.benchmarks.printing import console
 from hmerbench.benchmarks.runs.workspace import announce, workspace
 from hmerbench.benchmarks.tuning.space import Problem
-from hmerbench.benchmarks.tuning.trials import FINISHED_STATES, POLL, Job, quiet_optuna, work
+from hmerbench.benchmarks.tuning.trials import (
+    FINISHED_STATES,
+    POLL,
+    RETRIES,
+    STORAGE_ERRORS,
+    Job,
+    Retry,
+    given_up,
+    patiently,
+    quiet_optuna,
+    work,
+)
 
-RETRIES = 3  # of a trial whose worker died, without getting further than before
+if TYPE_CHECKING:
+    from hmerbench.benchmarks.jobs.engine import Engine
+
+DRIVER = "give a URL with an installed driver, such as postgresql+psycopg2://USER:PASSWORD@HOST/NAME"
+MIRROR_SECONDS = 60  # how long the end of tuning waits for MLflow
 
 
-def tune(problem: Problem, archive: Archive, results: Path, trials: int, workers: int) -> Path:
-    """Run the study, `workers` trials at a time, until it has `trials` finished trials in total; write its results to
-    the folder returned.
+def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing: Placing, storage: str = "") -> Path:
+    """Run the study until it has `trials` finished trials in total; write its results to the folder returned.
 
-    The same command resumes a stopped study. Raises UserError for a damaged one, if workers keep dying, or if another
-    process works on the study.
+    The same command resumes a stopped study and, with a `storage` URL, joins in from another machine. Raises UserError
+    for an unusable storage, or if this machine already works on the study.
     """
     from hmerbench.benchmarks.tuning.results import default_trial, write_study
 
     quiet_optuna()
+    refuse_storage(placing.engine, storage)
     space = workspace(archive, results)
     folder = space / "tuning" / problem.name
     announce(archive)
     for name in problem.left_out:
         console.print(f"{name} stays as it is: the recipe sets it, or its network has no such setting")
     with locked(folder, ".tuning"):
-        job = Job(problem, trials, folder.resolve())
-        _repair(job.journal)
-        engine = Processes(archive.path, space, folder, workers)
+        _repair(folder / "journal.log")
+        journal = str(folder.resolve() / "journal.log")
+        job = Job(problem, storage or journal, trials, str(folder.resolve()), _owner(folder))
+        jobs = placing.jobs or 1
+        engine, logger = placing.open(archive.path, space, folder, jobs), TrialLogger()
         try:
-            study = _complete(job, engine, workers, [problem.defaults])
+            study = _complete(job, engine, jobs, [problem.defaults], logger)
             default_trial(study)
             best, checked = problem.values(study.best_trial.params), None
             if best != problem.defaults:  # the best of many was also lucky: check both on data that did not select it
                 pair = [problem.defaults, best]
-                checked = _complete(job.on_other_data(), engine, min(workers, 2), pair)
+                checked = _complete(job.on_other_data(), engine, min(jobs, 2), pair, logger)
         finally:
             engine.stop()
+            logger.end()
         write_study(folder, problem, study, checked, archive)
     return folder
 
 
-def _complete(job: Job, engine: Processes, workers: int, first: list[Any]) -> optuna.Study:
-    """Run workers until the study is complete, starting with the settings in `first`."""
-    from hmerbench.benchmarks.tracking.track import conclude
+def refuse_storage(engine: str, storage: str) -> None:
+    """Raise UserError for a storage that cannot be one for this engine."""
+    if engine == "ray" and not storage:
+        raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
+    if storage and "://" not in storage:  # not shown, as it may be a URL with a password, misspelt
+        raise UserError(f"--storage: this is not a URL; {DRIVER}")
 
+
+def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger: "TrialLogger") -> optuna.Study:
+    """Run workers until the study is complete, starting with the settings in `first`."""
     study = _open(job)
     reported = {trial.number for trial in study.trials if trial.state in FINISHED_STATES}
-    retried = {number for trial in study.trials for number in RetryHeartbeatStaleTrialCallback.retry_history(trial)}
-    for trial in study.trials:  # of a command that was stopped
-        if trial.state in (TrialState.RUNNING, TrialState.FAIL) and trial.number not in retried:
-            _try_again(study, trial)
+
+    def ours(trial: FrozenTrial) -> bool:
+        return job.local or trial.user_attrs.get("owner") == job.owner
+
+    _requeue(study, ours, stopped=True)
     for values in first if not study.trials or job.check else []:
         stored = {name: job.problem.parameters[name].stored(value) for name, value in values.items()}
         study.enqueue_trial(stored, user_attrs={"default": values == job.problem.defaults}, skip_if_exists=True)
     if job.check:  # only the trials ever queued
         job = replace(job, trials=sum(trial.state != TrialState.FAIL for trial in study.trials))
-    alive = {f"worker-{k}": uuid.uuid4().hex[:8] for k in range(workers)}
-    for name, worker in alive.items():
+    names = {f"worker-{k}": uuid.uuid4().hex[:8] for k in range(workers)}
+    for name, worker in names.items():
         engine.start(name, work, job, worker)
-    deaths, status = Counter[object](), "KILLED"  # of workers, by their trial and how far it was
+    deaths, status = 0, "KILLED"
     try:
-        while alive:
+        while names:
             for name, error in engine.ended(POLL).items():
-                worker = alive.pop(name)
+                worker = names.pop(name)
                 if isinstance(error, Died):
+                    deaths += 1
                     console.print(f"{name} exited ({error}); its trial is tried again")
-                    running = study.get_trials(states=(TrialState.RUNNING,))
-                    trial = next((trial for trial in running if trial.user_attrs.get("worker") == worker), None)
-                    reached = trial and (trial.user_attrs.get("folder"), trial.last_step)
-                    deaths[reached] += 1
-                    if deaths.total() > RETRIES * workers:
+                    if deaths > RETRIES * workers:
                         raise UserError(f"the workers keep dying ({error}); lower --workers if memory is short")
-                    if trial:
-                        _try_again(study, trial, gives_up=deaths[reached] > RETRIES)
-                    alive[name] = uuid.uuid4().hex[:8]
-                    engine.start(name, work, job, alive[name])
+                    patiently(partial(_requeue, study, lambda trial, w=worker: trial.user_attrs.get("worker") == w))
+                    names[name] = uuid.uuid4().hex[:8]
+                    engine.start(name, work, job, names[name])
                 elif error is not None:
                     raise error
-            _report(job, study, reported)
+            with suppress(*STORAGE_ERRORS):
+                _report(job, study, reported, logger)
+        patiently(partial(_report, job, study, reported, logger))
         status = "FINISHED"
+    except KeyboardInterrupt:
+        engine.stop()  # first: a trial that is queued again is any worker's
+        with suppress(*STORAGE_ERRORS):
+            _requeue(study, ours, stopped=True)
+        raise
     finally:
-        if status == "KILLED":
-            engine.stop()  # at once, not after MLflow
-        conclude(job.folder / "trial", job.problem.base.data.name, f"tuning/{job.name}", status)
+        logger.conclude(job, status)
     return study
 
 
 def _open(job: Job) -> optuna.Study:
+    """Open the study. Raises UserError, without the password, if its storage is unusable."""
+
+    shown = without_secrets(job.storage)
     try:
         return job.opened()
-    except (ValueError, KeyError) as error:
-        fix = "move it away to begin the study again"
-        raise UserError(f"{job.journal}: the journal is damaged ({error}); {fix}") from None
+    except (ImportError, sqlalchemy.exc.ArgumentError) as error:
+        raise UserError(f"{shown}: this storage cannot be used ({reason(error, job.storage)}); {DRIVER}") from None
+    except (*STORAGE_ERRORS, RuntimeError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        why = f"the study's storage cannot be reached ({reason(cause, job.storage)})"
+        raise UserError(f"{shown}: {why}; start it, or check --storage") from None
+    except (OSError, ValueError, KeyError) as error:
+        if not job.local:  # not even the port is a number
+            raise UserError(f"{shown}: this storage cannot be used; {DRIVER}") from None
+        raise UserError(f"{shown}: the journal is damaged ({error}); move it away to begin the study again") from None
 
 
-def _try_again(study: optuna.Study, trial: FrozenTrial, gives_up: bool = False) -> None:
-    """Queue a trial again that was not finished, to be resumed in its folder; only end it, if one `gives_up`."""
-    if trial.state == TrialState.RUNNING:
-        study.tell(trial.number, state=TrialState.FAIL)
-    if not gives_up:
-        RetryHeartbeatStaleTrialCallback()(study, trial)
+def _owner(folder: Path) -> str:
+    """A name for the study's folder on this machine. Another machine may have the same path and, in containers, the
+    same host name, so a random part is kept in the folder."""
+    path = folder / "owner"
+    if not path.exists():
+        write_atomically(path, uuid.uuid4().hex)
+    return f"{socket.gethostname()}:{folder.resolve()}:{path.read_text()}"
 
 
-def _report(job: Job, study: optuna.Study, reported: set[int]) -> None:
+def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool], stopped: bool = False) -> None:
+    """Requeue the trials that our workers started and did not finish, because they died or were `stopped` with all;
+    then also those that were given up anywhere, such as on machines that are lost."""
+    retry = Retry(excused=stopped)
+    retried = {number for trial in study.trials for number in RetryHeartbeatStaleTrialCallback.retry_history(trial)}
+    for trial in study.trials:
+        if trial.state == TrialState.RUNNING and ours(trial):
+            with suppress(UpdateFinishedTrialError, ValueError):  # another process was faster
+                study.tell(trial.number, state=TrialState.FAIL)
+                retry(study, trial)
+        elif (
+            trial.state == TrialState.FAIL
+            and trial.number not in retried
+            and (ours(trial) or (stopped and given_up(study, trial)))
+        ):
+            retry(study, trial)
+
+
+def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLogger") -> None:
     """Print and log the finished trials that are not yet in `reported`."""
     for trial in study.trials:
         if trial.state in FINISHED_STATES and trial.number not in reported:
@@ -132,33 +194,64 @@ def _report(job: Job, study: optuna.Study, reported: set[int]) -> None:
             values = ", ".join(f"{setting.split('.')[-1]} {value}" for setting, value in settings.items())
             name = f"{'check' if job.check else 'trial'} {trial.number}"
             console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})")
-            folder = job.folder / trial.user_attrs.get("folder", "-")
+            folder = Path(job.folder, trial.user_attrs.get("folder", "-"))
             if folder.is_dir():
                 for file in ("checkpoint.safetensors", "best.safetensors"):  # of no use after a short training
                     (folder / file).unlink(missing_ok=True)
                 best = max(other.value or 0.0 for other in study.trials if other.number in reported)
-                _log(folder, job, name, trial, best)
+                logger.queue.put(partial(_log, folder, job, name, trial, best))
+
+
+class TrialLogger(threading.Thread):
+    """Logs finished trials to MLflow as children of their study's run. A hanging store delays nothing, a failing one
+    costs a warning: `hmerbench track` can log the trials' folders later."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        """Log what is queued, until `end`."""
+        while (log := self.queue.get()) is not None:
+            try:
+                log()
+            except Exception as error:
+                why = " ".join(str(error).split())[:300]
+                console.print(f"warning: tuning is not logged in full ({why})")
+
+    def conclude(self, job: Job, status: str) -> None:
+        """Queue the final status of a study: FINISHED or KILLED."""
+        from hmerbench.benchmarks.tracking.track import conclude
+
+        data, folder = job.problem.base.data.name, Path(job.folder, "trial")
+        self.queue.put(partial(conclude, folder, data, f"tuning/{job.name}", status))
+
+    def end(self) -> None:
+        """Wait for the queue to be logged, for at most MIRROR_SECONDS."""
+        self.queue.put(None)
+        self.join(MIRROR_SECONDS)
+        if self.is_alive():
+            console.print("warning: MLflow hangs; `hmerbench track` can log the trials later")
 
 
 def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> None:
-    """Log a finished trial to MLflow, as a child of its study's run, which gets the best value so far as a metric."""
-    from hmerbench.benchmarks.tracking.track import track, with_store
+    """Log a finished trial, and the best value so far as a metric of its study."""
+    from hmerbench.benchmarks.tracking.mirror import PARENT
+    from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
 
-    def add_values(mirror: Any) -> None:
-        from hmerbench.benchmarks.tracking.mirror import PARENT
+    if run_id := track(folder, under=f"tuning/{job.name}", name=name):
+        from mlflow import MlflowClient
 
-        client = mirror.client
+        client = MlflowClient(tracking_uri(folder))
         client.set_tag(run_id, "trial", str(trial.number))
         client.set_tag(run_id, "trial_state", trial.state.name.lower())
         client.log_metric(run_id, "trial_value", trial.value or 0.0)
         client.set_terminated(run_id, "FINISHED")  # pruned ones, too
-        study = client.get_run(run_id).data.tags[PARENT]
-        client.update_run(study, "RUNNING")  # until `conclude`
-        client.log_metric(study, "trial_value", best, step=trial.number)
-
-    with suppress(UserError):  # a folder that somebody damaged ends no study
-        if run_id := track(folder, under=f"tuning/{job.name}", name=name):
-            with_store(folder, job.problem.base.data.name, add_values)
+        parent = client.get_run(run_id).data.tags[PARENT]
+        client.update_run(parent, "RUNNING")  # until `conclude`
+        client.log_metric(parent, "trial_value", best, step=trial.number)
 
 
 def _repair(journal: Path) -> None:

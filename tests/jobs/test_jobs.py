@@ -25,6 +25,8 @@ from hmerbench.benchmarks.jobs.place import Died, Here, Place
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runtime import GRAPHS, WORKERS
 from hmerbench.benchmarks.training.trainer import train
+from hmerbench.benchmarks.tuning.space import pose
+from hmerbench.benchmarks.tuning.study import tune
 from tests.helpers.made_up_jobs import crashes, ends, fails, loses_its_gpu, wait_for, waits, writes_its_device
 from tests.helpers.paths import ROOT
 from tests.helpers.reproducing import reproduce
@@ -189,6 +191,20 @@ def test_runs_resume_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mo
         assert tensor.equal(ours[name]), name
     with pytest.raises(UserError, match="no node of the Ray cluster has 64 CPUs"):
         reproduce(rows, preset, [8], archive, tmp_path, placing=Placing("ray", cpus=64))
+
+
+def test_tuning_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch) -> None:
+    """On the remaining node, which shares a database with the driver, but no folder."""
+    tiny_config(archive, {"select": "last", "training": {"epochs": 2, "schedule": {"name": "cosine"}}})
+    space = {"budget": {"heldout": 0.3}, "parameters": {"training.optimizer.lr": {"low": 0.001, "high": 0.1}}}
+    (tmp_path / "space.yaml").write_text(json.dumps(space))
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
+    opened, preset = open_archive(archive), str(archive / "tiny.yaml")
+    problem = pose("comer-fusion", preset, 7, opened, str(tmp_path / "space.yaml"))
+    folder = tune(problem, opened, tmp_path, 2, Placing("ray"), f"sqlite:///{tmp_path}/study.db")
+    rows = (folder / "trials.csv").read_text().splitlines()
+    assert len(rows) == 3 and all(",complete," in row for row in rows[1:])
+    assert len(list(folder.glob("tiny-seed7-*/history.jsonl"))) == 2 and (folder / "best.yaml").exists()
 
 
 @pytest.fixture

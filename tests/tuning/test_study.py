@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,23 +25,24 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import evenly, split_heldout
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.resolve import load, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning.results import heldout_size
 from hmerbench.benchmarks.tuning.space import pose
-from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE
+from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE, Retry
 from tests.helpers.paths import ROOT
 from tests.helpers.studies import SPACE, fake_train, with_
 from tests.helpers.tiny import tiny_archive
 
 
-def tune(given: dict[str, Any], trials: int, workers: int) -> Path:
+def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", engine: str = "local") -> Path:
     """Tune as the command does."""
     archive = open_archive(given["crohme"])
     problem = pose(given["recipe"], given["preset"], given["seed"], archive, given["space"])
-    return driver.tune(problem, archive, given["results"], trials, workers)
+    return driver.tune(problem, archive, given["results"], trials, Placing(engine, workers), storage)
 
 
 class Inline:
@@ -66,7 +68,7 @@ class Inline:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Inline)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     for name in ("track", "conclude"):
         monkeypatch.setattr(f"hmerbench.benchmarks.tracking.track.{name}", lambda *_, **__: None)
@@ -139,8 +141,9 @@ def test_the_largest_seed_is_refused_before_the_trials(given) -> None:
 def test_a_preset_without_a_space_requires_one(given) -> None:
     with pytest.raises(UserError, match=r"no space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
         tune(given | {"space": ""}, trials=1, workers=1)
-    for more in ([], ["--space", "none.yaml"]):  # before the embedded set is made
-        with pytest.raises(UserError, match=r"no space is shipped|no such file"):
+    none, own = ["--space", "none.yaml"], ["--space", given["space"]]
+    for more in ([], none, [*own, "--storage", "x"], [*own, "--engine", "ray"]):  # before the embedded set is made
+        with pytest.raises(UserError, match=r"no space is shipped|no such file|not a URL|needs a storage"):
             options = ["--preset", given["preset"], "--results", str(given["results"]), *more]
             cli.app(["tune", *options], standalone_mode=False)
     assert not (given["results"] / "local").exists()
@@ -169,7 +172,7 @@ def test_samples_do_not_depend_on_workers_or_stops() -> None:
 def test_a_check_is_judged_by_expressions_that_judged_no_trial(given, archive: Path, seed: int) -> None:
     data = open_archive(archive)
     problem = pose(given["recipe"], given["preset"], seed, data, given["space"])
-    job = Job(problem, 1, Path())
+    job = Job(problem, "", 1, "", "")
     assert job.samples(data) is None  # a trial takes all
     samples = evenly(data.samples("train"), problem.base.data.limit)
     _, judges = split_heldout(samples, problem.base.heldout, seed)
@@ -265,7 +268,7 @@ def test_a_dead_worker_costs_no_trial(inline, given, monkeypatch) -> None:
 
         fake_train(run, archive, at_epoch_2, samples)
 
-    monkeypatch.setattr(driver, "Processes", Deadly)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", killed)
     folder = tune(given, trials=4, workers=1)
     trials = opened(folder).trials
@@ -327,7 +330,7 @@ def test_a_trial_that_kills_its_workers_is_given_up_until_the_next_command(inlin
     def dies(*_: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(driver, "Processes", Deadly)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     with monkeypatch.context() as patch:
         patch.setattr("hmerbench.benchmarks.training.trainer.train", dies)
         for _ in range(2):
@@ -340,7 +343,7 @@ def test_a_trial_that_kills_its_workers_is_given_up_until_the_next_command(inlin
 
 
 def test_a_worker_that_dies_after_every_epoch_loses_no_trial(inline, given, monkeypatch) -> None:
-    """Each attempt got further, so none counts as a failure."""
+    """As on machines that are taken away without warning: each attempt got further, so none counts as a failure."""
 
     def train(run: RunFolder, archive, on_epoch, samples) -> None:
         def killed(line: dict) -> None:
@@ -351,11 +354,29 @@ def test_a_worker_that_dies_after_every_epoch_loses_no_trial(inline, given, monk
 
     monkeypatch.setitem(SPACE["budget"]["training"], "epochs", 7)
     Path(given["space"]).write_text(yaml.safe_dump(SPACE))
-    monkeypatch.setattr(driver, "Processes", Deadly)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", train)
     monkeypatch.setattr(driver, "RETRIES", 99)  # of workers, who also die by themselves
     rows = pd.read_csv(tune(given, trials=1, workers=1) / "trials.csv")
     assert rows.state.tolist() == ["fail"] * 7 + ["complete"]
+
+
+def test_a_trial_that_was_given_up_on_lost_machines_is_tried_by_the_next_command(inline, given) -> None:
+    url = f"sqlite:///{given['results'] / 'study.db'}"
+    folder = tune(given, trials=1, workers=1, storage=url)
+    study = optuna.load_study(study_name=folder.name, storage=url)
+    (done,) = study.trials
+    optuna.delete_study(study_name=folder.name, storage=url)
+    study = optuna.create_study(study_name=folder.name, storage=url, direction="maximize")
+    study.enqueue_trial(done.params, user_attrs={"default": True})
+    for _ in range(4):  # another machine's workers, found dead by their heartbeats
+        trial = study.ask()
+        trial.set_user_attr("owner", "a lost machine")
+        study.tell(trial.number, state=TrialState.FAIL)
+        Retry()(study, study.trials[-1])
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL] * 4
+    rows = pd.read_csv(tune(given, trials=1, workers=1, storage=url) / "trials.csv")
+    assert rows.state.tolist() == ["fail"] * 4 + ["complete"] and rows.iloc[-1].default
 
 
 def test_a_truncated_journal_is_repaired_and_a_damaged_one_reported(inline, given) -> None:
@@ -369,10 +390,63 @@ def test_a_truncated_journal_is_repaired_and_a_damaged_one_reported(inline, give
         tune(given, trials=4, workers=1)
 
 
-def test_a_study_has_one_driver(inline, given) -> None:
+def test_running_trials_of_a_machine_with_the_same_path_are_left_to_it(inline, given, monkeypatch) -> None:
+    url = f"sqlite:///{given['results'] / 'study.db'}"
+    folder = tune(given, trials=1, workers=1, storage=url)
+    here = optuna.load_study(study_name=folder.name, storage=url)
+    running = here.ask()
+    pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"]).suggest(running)
+    running.set_user_attr("owner", here.trials[0].user_attrs["owner"])
+
+    def train(*arguments: Any) -> None:  # on the other machine, while the trial here comes to its end
+        here.tell(running.number, 20.0, skip_if_finished=True)
+        fake_train(*arguments)
+
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", train)
+    folder.rename(folder.with_name("on-this-machine"))
+    tune(given, trials=3, workers=1, storage=url)
+    assert here.trials[running.number].state == TrialState.COMPLETE
+
+
+def test_a_study_has_one_driver_per_machine(inline, given) -> None:
     folder = tune(given, trials=1, workers=1)
     with locked(folder, ".tuning"), pytest.raises(UserError, match=r"process \d+ on .* is working in it; wait"):
         tune(given, trials=2, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        (
+            "postgresql+psycopg2://me:secret@127.0.0.1:9/x",
+            r"^postgresql.psycopg2://127.0.0.1:9/x: .*be reached.*refused",
+        ),
+        ("postgresql+psycopg2://127.0.0.1:9/x?user=me&password=secret", r"127.0.0.1:9/x: the .* be reached"),
+        (
+            "postgresql+psycopg2://me:se/secret@?127.0.0.1:9/x",
+            r"^postgresql.psycopg2://…: this storage cannot|be reached",
+        ),
+        ("postgresql+psycopg2://me:secret/x", r"^postgresql.psycopg2://…: this storage cannot be used"),
+        ("postgresql:me:secret@127.0.0.1/x", r"^--storage: this is not a URL"),
+        ("nosuch://host/x", r"nosuch://host/x: this storage cannot be used"),
+    ],
+)
+def test_an_unusable_storage_is_reported(inline, given, storage: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        tune(given, trials=1, workers=1, storage=storage)
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_ray_needs_a_storage_that_nodes_can_reach(given) -> None:
+    with pytest.raises(UserError, match="needs a storage that all nodes reach"):
+        tune(given, trials=1, workers=1, engine="ray")
+
+
+def test_a_hanging_tracking_store_delays_nothing(inline, given, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: threading.Event().wait())
+    monkeypatch.setattr(driver, "MIRROR_SECONDS", 0.2)
+    folder = tune(given, trials=3, workers=1)
+    assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
 
 
 def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch) -> None:
@@ -381,7 +455,7 @@ def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch
     from hmerbench.benchmarks.tracking import tracking_store
 
     monkeypatch.undo()
-    monkeypatch.setattr(driver, "Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Inline)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     began, log = [], driver._log
 
@@ -423,7 +497,7 @@ def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
     time.sleep(0.5)  # its workers end with it
     begun = found[0].read_text().splitlines()[:2]
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
-    monkeypatch.setattr(driver, "Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Inline)
     cli.app(["tune", *options], standalone_mode=False)
     folder = found[0].parents[1]
     assert found[0].read_text().splitlines()[:2] == begun, "the trial began again"
@@ -435,8 +509,8 @@ def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
 
 
 def test_make_passes_its_variables_on() -> None:
-    given = ["PRESET=small", "OPTIONS=--recipe bttr --trials 3 --workers 2"]
+    given = ["PRESET=small", "OPTIONS=--recipe bttr --trials 3 --storage sqlite:///x --engine ray --cpus 2"]
     given += ["CROHME="]  # the environment may set it for other tests
     said = subprocess.check_output(["make", "-n", "--no-print-directory", "tune", *given], cwd=ROOT, text=True)
     words = " ".join(said.replace('"', "").split("hmerbench tune ")[1].split())
-    assert words == "--preset small --recipe bttr --trials 3 --workers 2"
+    assert words == "--preset small --recipe bttr --trials 3 --storage sqlite:///x --engine ray --cpus 2"
