@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ from hmerbench.benchmarks import score as scoring
 from hmerbench.benchmarks.config import Config, RunSettings
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
 from hmerbench.benchmarks.language_models import training as language_training
@@ -37,6 +38,7 @@ from hmerbench.benchmarks.runs.workspace import announce, remember, report_comma
 from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tracking.tracking_store import store
 from hmerbench.benchmarks.training import trainer
+from hmerbench.benchmarks.training.checkpoint import adopt_training
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.engine import Engine
@@ -62,7 +64,7 @@ def reproduce(
     space, began = workspace(archive, results), time.perf_counter()
     distinct = dict.fromkeys(configs)  # 7 and 07, or a recipe and its file, are one
     runs = [RunFolder(space / "runs" / config.run_name, config) for config in distinct]
-    _begin(runs, force)
+    _begin(runs, placing, force)
     announce(archive)
     remember(archive, results)
     show_plan(runs, splits)
@@ -98,7 +100,7 @@ def reproduce_language_models(
         corpus = corpora[settings.text.line_ends]
         settings = tied(settings, corpus.name, corpus.digest)
         runs.append(LanguageRun(place.workspace / "runs" / settings.run_name, settings))
-    _begin(runs, force)
+    _begin(runs, placing, force)
     show_plan(runs, ["test"])
     errors = _complete(runs, ["test"], place, placing)
     if tested := [run for run in runs if run.finished]:
@@ -113,10 +115,12 @@ def with_epochs(config: Config, epochs: int) -> Config:
     return config.changed({"training.epochs": epochs, "preset": f"{config.preset}-{epochs}-epochs"})
 
 
-def _begin(runs: Sequence[AnyRun], force: bool) -> None:
+def _begin(runs: Sequence[AnyRun], placing: Placing, force: bool) -> None:
     """Refuse what cannot be done; with `force`, forget the trainings of all runs, or of none."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("reproduce is one process: train every row with torchrun and the command train first")
+    if placing.engine != "local" and (placing.jobs or 1) > 1:
+        raise UserError("--jobs works with the engine local only: a cluster runs as many jobs as have room")
     if not runs:
         raise UserError("no recipe or no seed is given: omit --recipes and --seeds for the usual ones")
     for run in runs:
@@ -125,33 +129,33 @@ def _begin(runs: Sequence[AnyRun], force: bool) -> None:
         forget_trainings(runs)
 
 
-def _train(run: RunFolder, place: Place, _: Sequence[str]) -> None:
-    trainer.train(run, place.archive())
+def _train(run: RunFolder, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
+    trainer.train(run, place.archive(), lambda _: after_each())
 
 
-def _recognize(run: RunFolder, place: Place, splits: Sequence[str]) -> None:
+def _recognize(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
     recognition.predict(run, place.archive(), splits)
 
 
-def _score(run: RunFolder, place: Place, splits: Sequence[str]) -> None:
+def _score(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
     for result in scoring.score(run, place.archive(), splits).values():
         console.print(f"{run.title}: {result}")
 
 
-def _train_language_model(run: LanguageRun, place: Place, _: Sequence[str]) -> None:
+def _train_language_model(run: LanguageRun, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
     text = run.settings.text
-    language_training.train(run, _corpus(place, text.name == "captions", text.line_ends))
+    language_training.train(run, _corpus(place, text.name == "captions", text.line_ends), lambda _: after_each())
 
 
 def _corpus(place: Place, captions: bool, line_ends: bool) -> Corpus:
-    return caption_corpus(place.archive()) if captions else read_corpus(place.data, line_ends)
+    return caption_corpus(place.archive()) if captions else read_corpus(place.data(), line_ends)
 
 
 class Stage(NamedTuple):
     """A stage of a run: whether it is done for a test set, and what does it for those for which it is not."""
 
     done: Callable[[Any, str], bool]
-    do: Callable[[Any, Place, Sequence[str]], None]
+    do: Callable[[Any, Place, Sequence[str], Callable[[], None]], None]
 
 
 STAGES: Mapping[type, Sequence[Stage]] = {  # in their order, for each kind of run
@@ -169,16 +173,18 @@ def _done(run: AnyRun, splits: Sequence[str]) -> bool:
 
 
 def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
-    """Do the stages of a run that are not done yet."""
-    run = kind(place.workspace / "runs" / settings.run_name, settings)
+    """Do the stages of a run that are not done yet, sending its files to the driver after every epoch and stage."""
+    name = f"runs/{settings.run_name}"
+    run = kind(place.pull(name), settings)
     for stage in STAGES[kind]:
         if left := [split for split in splits if not stage.done(run, split)]:
-            stage.do(run, place, left)
+            stage.do(run, place, left, lambda: place.push(name))
+            place.push(name)
 
 
 def _do_stages_here(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
     """The same in this process, mirrored by another while the run trains."""
-    run = kind(place.workspace / "runs" / settings.run_name, settings)
+    run = kind(place.pull(f"runs/{settings.run_name}"), settings)
     if not run.trained:
         console.rule(f"{run.title}: training", align="left")
     with nullcontext() if run.trained else tracking.live(run.path):
@@ -192,7 +198,7 @@ def _complete(runs: Sequence[AnyRun], splits: Sequence[str], place: Place, placi
     if jobs == 1 and placing.engine == "local":
         engine = Here(place)
     else:
-        engine = placing.open(place.data, place.workspace, place.workspace / "runs/logs", jobs)
+        engine = placing.open(place.path, place.workspace, place.workspace / "runs/logs", jobs)
     for run in runs:
         if run not in left:
             console.print(f"{run.title}: already done ({run.path})")
@@ -203,6 +209,10 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
     """Do at most `at_once` runs at a time. A run whose process or node dies is restarted from the files it left.
     Returns the errors of those that failed."""
     elsewhere = not isinstance(engine, Here)
+    for run in runs if elsewhere else ():  # here, as a node sees its own run alone
+        if isinstance(run, RunFolder) and not run.trained:
+            with suppress(UserError), locked(run.path):  # if another process trains it, the job says so
+                adopt_training(run)
     attempts, epochs, errors = Counter[str](), Counter[str](), list[Exception]()
     waiting, running = {run.settings.run_name: run for run in runs}, dict[str, AnyRun]()
     try:

@@ -50,8 +50,6 @@ class Placing:
             raise UserError(f"no engine called '{self.engine}': choose {' or '.join(ENGINES)}")
         if self.engine == "local" and (self.cpus, self.gpus) != (1, None):
             raise UserError("--cpus and --gpus are for the engine ray; local jobs share this machine")
-        if self.engine == "ray" and (self.jobs or 1) > 1:
-            raise UserError("--jobs works with the engine local only: a cluster runs as many jobs as have room")
 
     def at_once(self, runs: int) -> int:
         """How many of `runs` runs to do at a time on this machine."""

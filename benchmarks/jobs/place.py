@@ -1,8 +1,6 @@
-"""Where a job does its work: its data and its workspace, on a disk that all who work there share. It resumes from the
-files in its folder."""
+"""Where a job does its work: its data and its folder, wherever it runs; it resumes from the files in its folder."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,27 @@ class Died(Exception):
     """A job was killed from outside (by a signal, for want of memory, with its node) and can be started again."""
 
 
-@dataclass
 class Place:
-    """The data, an archive or a folder of texts, and the workspace that contains a job's folder."""
+    """The data, an archive or a folder of texts, and the workspace that contains a job's folder: on this machine, the
+    workspace itself."""
 
-    data: Path
-    workspace: Path
-    opened: Archive | None = None  # the archive, if it is open already
+    def __init__(self, data: Path, workspace: Path, opened: Archive | None = None):
+        """`opened`: the archive, if it is open already."""
+        self.path, self.workspace, self.opened = data, workspace, opened
+
+    def data(self) -> Path:
+        return self.path
 
     def archive(self) -> Archive:
-        self.opened = self.opened or open_archive(self.data)
+        self.opened = self.opened or open_archive(self.data())
         return self.opened
+
+    def pull(self, name: str) -> Path:
+        """The folder `name` of the workspace, with everything that earlier attempts left in it."""
+        return self.workspace / name
+
+    def push(self, name: str) -> None:
+        """Bring the folder's present files to the driver, in case this job dies: from here, they are there already."""
 
 
 class Here:

@@ -7,7 +7,9 @@ improves by less than 1.0; the last epoch's weights are tested, on the whole tex
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 from rich.progress import Progress
@@ -44,23 +46,24 @@ class Position:
     perplexities: list[float] = field(default_factory=list)  # on the validation text, after each epoch
 
 
-def train(run: LanguageRun, corpus: Corpus) -> None:
+def train(run: LanguageRun, corpus: Corpus, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
     """Train and test a run, resuming from its last checkpoint, if any.
 
-    Raises UserError for a corpus that is too short or another run's, for a folder of other settings or
+    `on_epoch` is called with each epoch's line of the history once its checkpoint is written; an exception in it ends
+    the training. Raises UserError for a corpus that is too short or another run's, for a folder of other settings or
     one in which another process trains, and Diverged for a loss that is no longer finite.
     """
     with locked(run.path):
         run.refuse_training()
         remove_partial(run.path)
-        Trainer(run, corpus).run()
+        Trainer(run, corpus, on_epoch).run()
 
 
 class Trainer:
     """One training: its text, network and progress."""
 
-    def __init__(self, run: LanguageRun, corpus: Corpus):
-        self.folder, self.corpus = run, corpus
+    def __init__(self, run: LanguageRun, corpus: Corpus, on_epoch: Callable[[dict[str, Any]], None] | None = None):
+        self.folder, self.corpus, self.on_epoch = run, corpus, on_epoch
         self.settings, self.training = run.settings, run.settings.training
         if tied(self.settings, corpus.name, corpus.digest) != self.settings:
             raise UserError(f"{run.path}: it was trained on another corpus; give that one, or choose another folder")
@@ -135,6 +138,8 @@ class Trainer:
         self._save()
         done = f"epoch {line['epoch']}/{self.training.epochs}"
         err_console.print(f"{self.folder.title}: {done}, {self.folder.epoch_text(line)}")
+        if self.on_epoch:
+            self.on_epoch(line)
 
     def step(self, words_TB: Tensor, targets_TB: Tensor) -> float:
         """One step of gradient descent; returns the loss, summed over the words."""

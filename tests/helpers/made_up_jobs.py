@@ -10,7 +10,7 @@ from hmerbench.benchmarks.jobs.place import Place
 
 
 def ends(place: Place, name: str) -> None:
-    (place.workspace / name).write_text(place.archive().name)
+    place.pull(name).write_text(place.archive().name)
 
 
 def fails(place: Place) -> None:
@@ -27,14 +27,14 @@ def loses_its_gpu(place: Place) -> None:
 
 
 def waits(place: Place, name: str) -> None:
-    (place.workspace / name).write_text(str(os.getpid()))
+    place.pull(name).write_text(str(os.getpid()))
     time.sleep(600)
 
 
 def writes_its_device(place: Place, name: str) -> None:
-    (place.workspace / name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+    place.pull(name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
     if name == "first":
-        wait_for(place.workspace / "third")
+        wait_for(place.pull("third"))
 
 
 def wait_for(path: Path, seconds: float = 300) -> str:

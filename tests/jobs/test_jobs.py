@@ -19,6 +19,7 @@ from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.environment import Execution
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import zipped
 from hmerbench.benchmarks.jobs import ray_cluster
 from hmerbench.benchmarks.jobs.engine import CONTROL, LOG, PIPE, MultiProcessService, Placing, Processes
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
@@ -98,18 +99,49 @@ def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_how_runs_are_computed_travels(tmp_path: Path) -> None:
-    place, seen = Place(tmp_path, tmp_path), list[Execution]()
-    environment = dict(os.environ)
-    ray_cluster._task({WORKERS: "2", GRAPHS: "0"}, place, lambda _: seen.append(Execution.on(torch.device("cuda"))))
-    os.environ.clear()
-    os.environ.update(environment)
+def test_pen_strokes_travel_with_their_archive(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, strokes = tmp_path / "driver/data.zip", tmp_path / "driver/inkml/train.zip"
+    strokes.parent.mkdir(parents=True)
+    files = (path for path in (archive / "data").rglob("*") if path.is_file())
+    packed.write_bytes(zipped({str(path.relative_to(archive)): path.read_bytes() for path in files}))
+    strokes.write_bytes(zipped({"a.inkml": "<ink/>"}))
+    sent = ray_cluster.sent_files(packed)
+    monkeypatch.setattr(ray_cluster.ray, "get", lambda name: sent[name])
+    place = ray_cluster.NodePlace(packed, {name: name for name in sent}, None)
+    place.workspace = tmp_path / "node"
+    assert place.archive().ink_digest == open_archive(packed).ink_digest
+    assert ray_cluster.sent_files(archive) == {}  # unpacked: a path that all nodes have
+
+
+def test_a_folder_of_texts_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = tmp_path / "driver/ptb"
+    texts.mkdir(parents=True)
+    for name in ("train", "valid", "test", "readme"):
+        (texts / f"{name}.txt").write_text(name)
+    sent = ray_cluster.sent_files(texts)
+    monkeypatch.setattr(ray_cluster.ray, "get", lambda name: sent[name])
+    place = ray_cluster.NodePlace(texts, {name: name for name in sent}, None)
+    place.workspace = tmp_path / "node"
+    assert place.data() == tmp_path / "node/ptb" and (place.data() / "valid.txt").read_text() == "valid"
+    assert sorted(path.name for path in place.data().iterdir()) == ["test.txt", "train.txt", "valid.txt"]
+
+
+def test_how_runs_are_computed_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {WORKERS: "2", GRAPHS: "0"}.items():
+        monkeypatch.setenv(name, value)
+    place, seen = ray_cluster.NodePlace(tmp_path, {}, None), list[Execution]()
+    for name in (WORKERS, GRAPHS):
+        monkeypatch.delenv(name)
+    ray_cluster._task(place, lambda _: seen.append(Execution.on(torch.device("cuda"))))
     assert seen == [Execution(workers=2, graphs=False)]
 
 
-def test_a_node_without_the_disk_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere is not there; nodes need a disk that they share"):
-        ray_cluster._task({}, Place(tmp_path, tmp_path / "nowhere"), fails)
+def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:
+    ray_cluster._put(tmp_path / "run", {"scores/2014.json": (b"{}", 10**18)})
+    assert ray_cluster._files(tmp_path, {}) == {"run/scores/2014.json": (b"{}", 10**18)}
+    assert ray_cluster._files(tmp_path, {"run/scores/2014.json": 10**18}) == {}
+    with pytest.raises(UserError, match="not a path inside"):
+        ray_cluster._put(tmp_path / "run", {"../../other": (b"", 0)})
 
 
 def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypatch, capfd) -> None:
