@@ -15,21 +15,19 @@ os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working fold
 import gc  # noqa: E402
 import re  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import TYPE_CHECKING  # noqa: E402
 
 import pytest  # noqa: E402
-import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import tests.helpers.disk  # noqa: E402, F401  (does not wait for it)
-from hmerbench.benchmarks.recognition.recognizer import Recognizer  # noqa: E402
 from tests.helpers.browser import engine  # noqa: E402, F401  (a fixture)
 from tests.helpers.database import postgres  # noqa: E402, F401  (a fixture)
-from tests.helpers.fork_server import share_fork_server  # noqa: E402
 from tests.helpers.paths import CROHME, MEDIUM  # noqa: E402
-from tests.helpers.tiny import tiny_archive  # noqa: E402
 
-torch.set_num_threads(1)
-share_fork_server()
+if TYPE_CHECKING:
+    from hmerbench.benchmarks.recognition.recognizer import Recognizer
+
 gc.set_threshold(50_000, 50, 50)  # what is imported and kept is searched for cycles less often: a fifth of a scoring
 
 # a commit always gives the same answer; with HYPOTHESIS_PROFILE=explore (or --hypothesis-profile), new cases are tried
@@ -57,17 +55,23 @@ def crohme() -> Path:
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny archive for the tests of a module."""
+    from tests.helpers.tiny import tiny_archive
+
     return tiny_archive(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
 def bf16_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are computed in bf16 where settings say so, even by a processor that must emulate them."""
+    import torch
+
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
 
 
 @pytest.fixture(scope="session")
-def medium() -> Recognizer:
+def medium() -> "Recognizer":
+    from hmerbench.benchmarks.recognition.recognizer import Recognizer
+
     return Recognizer.load(MEDIUM)
 
 
@@ -86,6 +90,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with a test that is `long` come first."""
     long = {item.path for item in items if item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    """What only a process that runs tests needs: not the one that hands them out, for which the others wait."""
+    import torch
+
+    from tests.helpers.fork_server import share_fork_server
+
+    torch.set_num_threads(1)
+    share_fork_server()
+    gc.freeze()  # what was imported is not searched for cycles again
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -70,24 +70,30 @@ def opened(crohme) -> Archive:
     return archive
 
 
+def once(function):
+    """The function of graphs, which remembers what it returned for the same objects."""
+    known: dict[tuple, tuple] = {}  # an object that is kept here keeps its own identity
+
+    def returned(*given):
+        key = tuple(map(id, given))
+        if key not in known:
+            if len(known) > 30_000:  # more than there are in a year
+                known.clear()
+            known[key] = given, function(*given)
+        return known[key][1]
+
+    return returned
+
+
 @pytest.fixture(scope="module")
 def remembered():
     """The truths' graphs, those of what the runs before read of the same year, and how both compare."""
-    compared: dict[tuple, tuple] = {}  # by identity; a graph that is kept here keeps its own
-
-    def compare(prediction, truth, *options):
-        if len(compared) > 20_000:
-            compared.clear()
-        key = id(prediction), id(truth), *options
-        if key not in compared:
-            compared[key] = prediction, truth, plain(prediction, truth, *options)
-        return compared[key][2]
-
-    plain = metrics.compare
+    converted = lru_cache(30_000)(run_scripts.converted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_graph, "read", lru_cache(2000)(label_graph.read))
-        patch.setattr(run_scripts, "converted", lru_cache(16_000)(run_scripts.converted))
-        patch.setattr(metrics, "compare", compare)
+        patch.setattr(run_scripts, "converted", lambda text, rules: converted(text, rules._replace(neutral=False)))
+        patch.setattr(run_scripts, "neutral", once(run_scripts.neutral))
+        patch.setattr(metrics, "compare", once(metrics.compare))
         yield
 
 
