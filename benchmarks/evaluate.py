@@ -104,7 +104,7 @@ def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> di
     """Recognize and score a test set in `folder` with the weights of a committed run; the results side by side."""
     again = RunFolder(folder, run.settings)
     copy_part(run.path / "config.yaml", again.path / "config.yaml")
-    copy_part(run.weights, again.weights)
+    copy_part(run.weights_file, again.weights_file)
     predict(again, archive, [split])
     (rescored,) = score(again, archive, [split]).values()
     committed = run.scores[split]

@@ -113,8 +113,8 @@ def compare(
         ids, a, b = zip(*pairs, strict=True)
         return pairs, compare_paired(a, b, ids)
 
-    def run(split: bool) -> list[Evaluation]:
-        return [evaluate(path, ground_truth, NO_FIELDS, split=split) for path in (first, second)]
+    def run(raw: bool) -> list[Evaluation]:
+        return [evaluate(path, ground_truth, NO_FIELDS, raw=raw) for path in (first, second)]
 
     check_target(changed_to)
     results, other = run(tokenize), None
@@ -193,7 +193,7 @@ def errors(
     from hmerbench.evaluation.scoring import analysis
 
     with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
-        result = evaluate(predictions, ground_truth, NO_FIELDS, Path(folder), _captions(captions), split=tokenize)
+        result = evaluate(predictions, ground_truth, NO_FIELDS, Path(folder), _captions(captions), raw=tokenize)
         tables = analysis.tables(analysis.compared_pairs(result.expressions, Path(folder)))
     _print_notes(predictions, result.notes + left_out(0, result.score.missing, result.score.n))
     out.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ def score(
         name = name or Path(truth.rpartition(":")[2]).resolve().name
     given = predictions if isinstance(predictions, Mapping) else Path(predictions)
     fields = {"set": name or "unknown", "search": "unknown", "select": "unknown"}
-    return evaluate(given, truth, fields, rules=rules(reading, edition), split=tokenize)
+    return evaluate(given, truth, fields, rules=rules(reading, edition), raw=tokenize)
 
 
 def compare(

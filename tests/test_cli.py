@@ -306,11 +306,11 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
     assert main("train", str(run.path)) == 1
     assert "it is trained and has no checkpoint to resume from; --force trains it again" in capsys.readouterr().err
     assert main("train", str(run.path), "--seed", "8") == 1 and "has its own preset" in capsys.readouterr().err
-    run.weights.rename(run.path / "weights")
+    run.weights_file.rename(run.path / "weights")
     put_score(run.path, "2014", 2, 1)  # as if packed with --no-weights
     assert main("train", str(run.path)) == 1 and "--force trains it again" in capsys.readouterr().err
     assert run.history and (run.path / "scores").exists()
-    (run.path / "weights").rename(run.weights)
+    (run.path / "weights").rename(run.weights_file)
     forget_trainings([run])  # as --force does, which is then interrupted
     assert main("train", str(run.path)) == 0 and len(RunFolder(run.path).history) == run.settings.training.epochs
     (archive / "data/train/caption.txt").write_text("a\tx\n")

@@ -99,11 +99,11 @@ def test_two_files_are_enough(recipe: Path, tmp_path: Path, monkeypatch: pytest.
         train(killed, archive)
     hook.remove()
     train(killed, archive)
-    assert killed.weights.read_bytes() == run.weights.read_bytes()
+    assert killed.weights_file.read_bytes() == run.weights_file.read_bytes()
 
     predict(run, archive, ["2014"])
     assert run.recognized("2014")
-    network, sample = load_weights(run.weights), archive.samples("2014")[0]
+    network, sample = load_weights(run.weights_file), archive.samples("2014")[0]
     assert network.settings.network == "counting"
     assert described(stepwise(network.eval()), config)["search"]["rules"] == "densewap"
     assert len(trace(network, config, sample.image, sample.tokens).looked_Thw) == len(sample.tokens) + 1

@@ -146,7 +146,7 @@ def test_four_scales_recognize_more_than_one(crohme):
     samples = [s for s in with_ink(samples, archive.ink) if s.ink]
     write = Substitution(samples, run.settings.data.substitution)
     fresh = [write(sample, np.random.default_rng(number)) for number, sample in enumerate(samples)]
-    model, read = load_weights(run.weights, run.settings.model).eval(), {}
+    model, read = load_weights(run.weights_file, run.settings.model).eval(), {}
     for scales in ((1.0,), run.settings.search.scales):
         found = recognize(model, run.settings.changed({"search.scales": scales}), fresh, torch.device("cpu"), "train")
         read[scales] = sum(found[s.id][0] == s.tokens for s in fresh)

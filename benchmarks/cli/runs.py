@@ -100,7 +100,7 @@ def train(
     if folder:
         run, archive = open_run(folder, crohme, results, trains=True)
         can_train = force or (run.path / "checkpoint.safetensors").exists() or not run.history
-        if not can_train and (run.weights.exists() or run.scores):
+        if not can_train and (run.weights_file.exists() or run.scores):
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     elif start:
         refuse_unknown([], preset or PRESETS[0])

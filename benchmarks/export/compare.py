@@ -70,7 +70,7 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
     with tempfile.TemporaryDirectory() as scratch:
         in_torch = recognizer.in_float32()
         ways: dict[str, Read] = {TORCH: lambda ink: best_of(in_torch, ink)}
-        megabytes = {TORCH: run.weights.stat().st_size / 1e6}
+        megabytes = {TORCH: run.weights_file.stat().st_size / 1e6}
         for weights in WEIGHTS:
             folder = Path(scratch) / weights
             write_onnx(recognizer.model, recognizer.config, folder, weights)

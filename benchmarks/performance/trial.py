@@ -79,7 +79,7 @@ def trial(
     archive.ground_truth("train")  # judges the trial: refused before it is trained
     run = RunFolder(results / "local/trials" / config.run_name, config)
     train(run, archive, samples=evenly(kept, config.data.limit))
-    model = load_weights(run.weights, config.model)
+    model = load_weights(run.weights_file, config.model)
     learnable = [sample for sample in held if model.unfit(sample.tokens) is None]
     loss, accuracy = teacher_forced(model, evaluation_batches(learnable, config, config.search.batch_size))
     rows = []
@@ -138,7 +138,7 @@ def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) 
     What another search finds is named by its settings.
     """
     device = best_device()
-    model = load_weights(run.weights, config.model).to(device).eval()
+    model = load_weights(run.weights_file, config.model).to(device).eval()
     predictions = recognize(model, config, held, device, "held-out expressions")
     name = HELD_OUT_SET if config == run.settings else f"read-{config.digest}"
     write_predictions(run, name, predictions, model.vocabulary)

@@ -46,7 +46,7 @@ def best_run(fast: bool = False) -> Path:
     runs = [run for run in RunFolder.under(COMMITTED) if run.has_weights]
     if not runs:
         raise UserError(f"{COMMITTED}: no run there has weights; give a run folder of your own with --weights")
-    sizes = [run.weights.stat().st_size for run in runs]
+    sizes = [run.weights_file.stat().st_size for run in runs]
     small = [run for run, size in zip(runs, sizes, strict=True) if 2 * size <= max(sizes)]
     return max(small if fast and small else runs, key=lambda run: run.exprate).path
 

@@ -167,9 +167,9 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     config, splits = run.settings, list(splits)
     run.refuse_other()
     if not run.has_weights:
-        raise UserError(f"{run.weights}: there are no trained weights yet; train this run first")
-    device, weights = best_device(), run.file_digest(run.weights.name)
-    model = load_weights(run.weights, config.model).to(device).eval()
+        raise UserError(f"{run.weights_file}: there are no trained weights yet; train this run first")
+    device, digest = best_device(), run.file_digest(run.weights_file.name)
+    model = load_weights(run.weights_file, config.model).to(device).eval()
     for split in splits:
         samples = archive.samples(split, config.data.max_area, config.search.limit)
         if large := sum(sample.image.size > config.data.max_area for sample in samples):
@@ -182,7 +182,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             err_console.print(f"{split}: words that these weights lack, so their captions count as wrong: {words}")
     # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
     parts = search_processes(device)
-    made_by = {"weights": weights, "settings": config.digest, "data": archive.digest, "revision": revision()}
+    made_by = {"weights": digest, "settings": config.digest, "data": archive.digest, "revision": revision()}
     made_by |= {"device": device_name(device), "bf16": in_bf16(config.search.bf16, device)}
     at_once = parts > 1 and config.training.batching.order == "shape"
     for group in [splits] if at_once and splits else [[split] for split in splits]:
@@ -197,7 +197,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
         for split in group:
             own = {name.partition("/")[2]: found[name] for name in found if name.partition("/")[0] == split}
             write_predictions(run, split, own, model.vocabulary)
-            run.record_source(f"predictions/{split}.tsv", weights)
+            run.record_source(f"predictions/{split}.tsv", digest)
     forget(run.path)  # not sooner: the same command, stopped in the last set, reads none of the others again
 
 
@@ -218,7 +218,7 @@ def _read_part(
     run, device = RunFolder(folder), best_device()
     torch.set_num_threads(1)
     samples = named_samples(open_archive(archive, trains=False), splits, run.settings)
-    model = load_weights(run.weights, run.settings.model).to(device).eval()
+    model = load_weights(run.weights_file, run.settings.model).to(device).eval()
     what = ", ".join(splits) if part == 0 else None
     kept = Kept(folder, made_by | {"sets": splits, "part": part, "parts": parts})
     return recognize(model, run.settings, samples, device, what, slice(part, None, parts), kept)

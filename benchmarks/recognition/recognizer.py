@@ -177,7 +177,7 @@ class Recognizer:
             recipe = re.sub(r"^[^\w+]|[^\w+., =-]", "_", path.stem)
             return cls(model, Config(recipe=recipe, preset="paper", model=model.settings))
         run = RunFolder(path if path.is_dir() else path.parent)
-        file = run.weights if path.is_dir() else path
+        file = run.weights_file if path.is_dir() else path
         if not file.exists():
             beside = ", ".join(sorted(found.parent.name for found in run.path.parent.glob("*/best.safetensors")))
             having = f"; of the runs beside it, these have some: {beside}" if beside else ""

@@ -149,7 +149,7 @@ def short_training(archive: Archive, seed: int) -> dict[str, float]:
         values = {"training loss": float(run.history[-1]["loss"])}
         samples = [sample for sample in archive.samples(split) if len(sample.tokens) <= config.data.max_tokens]
         batches = evaluation_batches(evenly(samples, 300), config, 32)
-        loss, accuracy = teacher_forced(load_weights(run.weights, config.model), batches)
+        loss, accuracy = teacher_forced(load_weights(run.weights_file, config.model), batches)
         values |= {"held-out loss": loss, "held-out token accuracy": accuracy}
         if archive.name == "embedded":
             predict(run, archive, [split])

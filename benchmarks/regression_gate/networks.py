@@ -268,7 +268,7 @@ def reading_values(crohme: Archive, reproduced: Path) -> Values:
     """How many images the committed weights READER read right, in float32, so that processors hardly differ."""
     run = RunFolder(reproduced / READER)
     config = run.settings.changed({"search.bf16": False})
-    model, counts = load_weights(run.weights, config.model).eval(), dict.fromkeys(COUNTS, 0)
+    model, counts = load_weights(run.weights_file, config.model).eval(), dict.fromkeys(COUNTS, 0)
     for split in crohme.test_splits:
         samples = evenly(crohme.samples(split), IMAGES)
         found = recognize(model, config, samples, torch.device("cpu"), split)

@@ -137,7 +137,7 @@ def first_steps(
             values[f"{name}: rate of epoch {line['epoch']}"] = line["lr"]
             values[f"{name}: loss of epoch {line['epoch']}"] = line["loss"]
         batches = evaluation_batches(evenly(archive.samples("train"), 8), config, 8)
-        loss, _ = teacher_forced(load_weights(run.weights, config.model), batches)
+        loss, _ = teacher_forced(load_weights(run.weights_file, config.model), batches)
     return values | {f"{name}: loss of the weights": loss}
 
 

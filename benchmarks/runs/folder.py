@@ -146,7 +146,7 @@ class RunFolder(Run[Config]):
         return 100 * sum(score.exact for score in scores) / max(1, sum(score.n for score in scores))
 
     @property
-    def weights(self) -> Path:
+    def weights_file(self) -> Path:
         """Path of the selected epoch's weights: float32, in a packed run float16."""
         return self.path / "best.safetensors"
 
@@ -155,7 +155,7 @@ class RunFolder(Run[Config]):
     @property
     def has_weights(self) -> bool:
         """Whether it can recognize: of packed runs, those of a row's first seed."""
-        return self.weights.exists()
+        return self.weights_file.exists()
 
     @property
     def finished(self) -> bool:

@@ -38,7 +38,7 @@ def pack(folder: Path, weights: bool = True) -> Path:
             copy_part(folder / name, fresh / name)
         if weights and isinstance(run, RunFolder):
             copy_part(folder / "errors", fresh / "errors")
-            network = load_weights(run.weights).to(torch.float16)
+            network = load_weights(run.weights_file).to(torch.float16)
             write_atomically(fresh / "best.safetensors", pack_weights(network))
             write_atomically(fresh / "README.md", card(run, sum(p.numel() for p in network.parameters())))
     return target

@@ -159,7 +159,7 @@ def log_model(client: MlflowClient, mlrun: Run, run: RunFolder) -> LoggedModel |
 
     if not (run.finished and run.has_weights):
         return None
-    run_id, digest, name = mlrun.info.run_id, run.file_digest(run.weights.name), model_name(run)
+    run_id, digest, name = mlrun.info.run_id, run.file_digest(run.weights_file.name), model_name(run)
     tags = {"sha256": digest, "format": "safetensors", "seed": str(run.seed)}
     tags |= {"config_digest": run.digest, "recipe_hash": run.recipe_hash, "select": run.settings.select}
     tags |= {name: str(value) for name, value in (run.state or {}).items() if name in ("best_epoch", "step")}

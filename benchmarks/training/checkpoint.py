@@ -83,8 +83,8 @@ def adopt_training(run: RunFolder) -> Path | None:
             if ours != theirs or other.settings.search == run.settings.search or not other.trained:
                 continue
             if checkpoint := load_checkpoint(other.path, other.settings.digest):
-                read_tensors(other.weights)  # raises CheckpointError if damaged
-                weights, environment, history = other.weights.read_bytes(), other.environment, other.history
+                read_tensors(other.weights_file)  # raises CheckpointError if damaged
+                weights, environment, history = other.weights_file.read_bytes(), other.environment, other.history
                 break
     else:
         return None

@@ -94,7 +94,7 @@ def tell_gain(run: RunFolder, archive: Archive) -> None:
     from hmerbench.evaluation.scoring.stats import mcnemar  # needs scipy, which training does without
 
     of, samples = _held_out(run.settings, archive)
-    before, after = (_right(model, run.settings, samples) for model in (start, load_weights(run.weights)))
+    before, after = (_right(model, run.settings, samples) for model in (start, load_weights(run.weights_file)))
     won, lost = len(after - before), len(before - after)
     n, p = len(samples), mcnemar(won, lost)
     run.write(GAIN, {"of": of, "n": n, "before": len(before), "after": len(after), "won": won, "lost": lost, "p": p})

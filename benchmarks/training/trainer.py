@@ -319,16 +319,17 @@ class Trainer:
         if self.team.rank > 0:
             return
         if (best := self.folder.path / CANDIDATE.format(self.state.best_epoch)).exists():
-            os.replace(best, self.folder.weights)
+            os.replace(best, self.folder.weights_file)
         for lost in self.folder.path.glob(CANDIDATE.format("*")):
             lost.unlink()
 
     def _restore_weights(self) -> None:
         """Write the weights of a finished training again if they are gone. Raises UserError if that is impossible."""
-        if self.team.decide(not self.folder.weights.exists()):
+        if self.team.decide(not self.folder.weights_file.exists()):
             if self.config.select != "last":
                 raise UserError(
-                    f"{self.folder.weights}: the best epoch's weights are gone; --force (FORCE=1) trains the run again"
+                    f"{self.folder.weights_file}: the best epoch's weights are gone; --force (FORCE=1) trains the run "
+                    "again"
                 )
             self._finish()
 

@@ -103,16 +103,16 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
             if system in board.absent:
                 board.rows += kept[system.key, year]
                 continue
-            path, split = files[system.key][year], system.card.tokenize
+            path, raw = files[system.key][year], system.card.tokenize
             fields = {"set": f"crohme{year}", "search": "unknown", "select": "unknown"}
             try:
-                result = evaluate(path, truth, fields, split=split)
+                result = evaluate(path, truth, fields, raw=raw)
             except InputError as error:
                 raise InputError(f"{system.key}, {year}: {error}") from None
             board.signatures[year] = result.score.signature
             board.notes += [f"{system.key}, {year}: {note}" for note in result.notes]
             board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
-            texts, _, _ = matched(path, truth, split)
+            texts, _, _ = matched(path, truth, raw)
             for rules in RULES:
                 counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
                 row = _row(system, year, rules, counts, result.score)

@@ -52,10 +52,10 @@ class GroundTruth(NamedTuple):
         return {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
 
 
-def read_predictions(path: Path, split: bool = False) -> Predictions:
+def read_predictions(path: Path, raw: bool = False) -> Predictions:
     """id -> text of the CROHME prediction file (`%ID`, newline, `$tokens$`), without known wrappers.
 
-    `path`: folder of ID.txt, zip of them (the authors' result.zip), or one file of LISTS. `split`: the LaTeX is not in
+    `path`: folder of ID.txt, zip of them (the authors' result.zip), or one file of LISTS. `raw`: the LaTeX is not in
     tokens yet, and is split into them. Raises InputError.
     """
     what, listed = "predictions (ID.txt)", False
@@ -71,14 +71,14 @@ def read_predictions(path: Path, split: bool = False) -> Predictions:
         entries, what, listed = _listed(path), "predictions", True
     else:
         raise InputError(f"{path}: predictions must be a folder of ID.txt, a zip of them, or one of {', '.join(LISTS)}")
-    return _predictions(_unique(entries, path, what).items(), listed, split)
+    return _predictions(_unique(entries, path, what).items(), listed, raw)
 
 
-def _predictions(entries: Iterable[tuple[str, str]], listed: bool, split: bool) -> Predictions:
+def _predictions(entries: Iterable[tuple[str, str]], listed: bool, raw: bool) -> Predictions:
     predictions = Predictions()
     for key, text in entries:
         wrappers.read(predictions, key, text, listed)
-        if split:
+        if raw:
             predictions[key] = as_tokens(key, predictions[key])
     return predictions
 
@@ -210,15 +210,15 @@ def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[
 
 
 def matched(
-    predictions: Path | Mapping[str, str], given: str | GroundTruth, split: bool = False
+    predictions: Path | Mapping[str, str], given: str | GroundTruth, raw: bool = False
 ) -> tuple[Predictions, GroundTruth, int]:
     """The predictions (a file of them, or LaTeX by id) whose id the truth has, the truth, and the number of others.
     Where the truth has no table, an environment around one line is removed as a wrapper. Raises InputError."""
     if isinstance(predictions, Mapping):
-        texts = _predictions(_unique(iter(predictions.items()), "predictions", "LaTeX").items(), True, split)
+        texts = _predictions(_unique(iter(predictions.items()), "predictions", "LaTeX").items(), True, raw)
         predictions = Path("predictions")  # as messages call them
     else:
-        texts = read_predictions(predictions, split)
+        texts = read_predictions(predictions, raw)
     truth = read_ground_truth(given) if isinstance(given, str) else given
     known = texts.kept(truth.symlg)
     for key in known:

@@ -133,16 +133,16 @@ def evaluate(
     workdir: Path | None = None,
     captions: dict[str, list[str]] | None = None,
     rules: Rules = PAPER,
-    split: bool = False,
+    raw: bool = False,
 ) -> Evaluation:
     """Score predictions (in a form of `read_predictions`, or LaTeX by id) against `ARCHIVE.zip:SPLIT`,
     `FOLDER:SPLIT`, a folder of .lg, or a GroundTruth, expression by expression. Raises InputError.
 
-    `split`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search and
+    `raw`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search and
     select. Without `workdir` our own code scores in this process; with it, the scripts run there, with the same result,
     and their files are kept. The scripts of LGEVAL_BIN always run, without `workdir` in a temporary folder.
     """
-    texts, truth, stray = matched(predictions, ground_truth, split)
+    texts, truth, stray = matched(predictions, ground_truth, raw)
     if captions is not None:
         if absent := [key for key in truth.symlg if key not in captions]:
             named = f"{len(absent)} of {len(truth.symlg)} expressions ({absent[0]}{', ...' * (len(absent) > 1)})"
@@ -152,11 +152,11 @@ def evaluate(
         raise InputError(f"LGEVAL_BIN={scripts()}: these scripts follow their own rules; leave out reading and edition")
     if workdir and rules.neutral:
         raise InputError(f"{workdir}: the scripts' files have limits as they are written; leave out workdir or limits")
-    named = fields | ({"tok": "split"} if split else {}) | ({"wrap": "removed"} if texts.unofficial else {})
+    named = fields | ({"tok": "split"} if raw else {}) | ({"wrap": "removed"} if texts.unofficial else {})
     signature = signature_of(len(truth.symlg), named, rules if own_scripts() else None)
     if workdir is None and not own_scripts():
         with tempfile.TemporaryDirectory() as folder:
-            return evaluate(predictions, ground_truth, fields, Path(folder), captions, rules, split)
+            return evaluate(predictions, ground_truth, fields, Path(folder), captions, rules, raw)
     graphs = truth.graphs()
     if workdir is None:
         counts, metrics, converted = in_process(texts, graphs, rules)
@@ -237,9 +237,9 @@ def _other_convention(texts: Predictions, truth: Mapping[str, LabelGraph], rules
 def _around(wrong: dict[str, str], captions: dict[str, list[str]]) -> list[str]:
     """Notes on what most of the wrong predictions begin or end with, and their captions do not: perhaps a wrapper."""
     notes = []
-    split = {key: tokens for key, text in wrong.items() if captions[key] and (tokens := tokenize(formula_of(text)))}
+    tokenized = {key: tokens for key, text in wrong.items() if captions[key] and (tokens := tokenize(formula_of(text)))}
     for place, at in (("begin", 0), ("end", -1)):
-        others = {key: tokens[at] for key, tokens in split.items() if tokens[at] != captions[key][at]}
+        others = {key: tokens[at] for key, tokens in tokenized.items() if tokens[at] != captions[key][at]}
         for token, count in Counter(others.values()).most_common(1):
             if count > max(1, len(wrong) / 2):
                 key = next(key for key in others if others[key] == token)

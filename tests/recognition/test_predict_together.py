@@ -57,10 +57,10 @@ def test_all_networks_are_heard(archive: Path) -> None:
 def test_what_does_not_fit_is_refused(archive: Path) -> None:
     run = untrained(archive / "run", tiny_config(archive))
     made = together(archive, run)
-    run.write("best.safetensors", run.weights.read_bytes() + b"more")
+    run.write("best.safetensors", run.weights_file.read_bytes() + b"more")
     with pytest.raises(UserError, match="this run was made with other weights; restore them"):
         others(made, CPU)
-    run.weights.unlink()
+    run.weights_file.unlink()
     with pytest.raises(UserError, match="this run reads together with these weights; restore them"):
         others(made, CPU)
     small = tiny_config(archive, {"data": {"scale": 0.5}})

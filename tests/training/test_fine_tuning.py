@@ -100,8 +100,8 @@ def test_a_killed_one_resumes_bit_equal(begun: tuple[RunFolder, Path], tuned: Ru
     with pytest.raises(Killed):
         train(run, archive, kill)
     train(RunFolder(run.path), archive)  # without the weights that it started from
-    assert run.weights.read_bytes() == tuned.weights.read_bytes()
-    words = load_weights(run.weights).vocabulary.words
+    assert run.weights_file.read_bytes() == tuned.weights_file.read_bytes()
+    words = load_weights(run.weights_file).vocabulary.words
     assert words == (*Vocabulary().words, NEW)
 
 
@@ -127,7 +127,7 @@ def test_without_a_test_set_a_part_of_train_is_held_out(begun: tuple[RunFolder, 
     archive = open_archive(tmp_path / "own")
     run = fine_tuned(first.path, "", 7, archive, tmp_path)
     assert run.settings.select == "heldout" and run.settings.training.validate_every == run.settings.training.epochs
-    run.write("best.safetensors", first.weights.read_bytes())
+    run.write("best.safetensors", first.weights_file.read_bytes())
     tell_gain(run, archive)
     gain = json.loads((run.path / GAIN).read_text())
     assert gain["of"] == "train" and gain["n"] >= 1 and gain["before"] == gain["after"]

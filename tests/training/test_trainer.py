@@ -217,7 +217,7 @@ def test_fixed_statistics_are_measured_once_and_read_with(archive, tmp_path, mon
     train(run, open_archive(archive))
     measured, moving, second, third = seen
     assert same(second, measured) and same(third, measured) and not same(moving, measured)
-    assert same(running(load_file(run.weights)), measured)
+    assert same(running(load_file(run.weights_file)), measured)
 
 
 @pytest.mark.parametrize("bf16", [False, True])
@@ -541,7 +541,7 @@ def test_another_search_adopts_the_same_training(archive, last_epoch, capsys, ch
     assert "only in its search" in " ".join(capsys.readouterr().err.split())
     assert same(weights(other.path), weights(last_epoch.path)) and other.history == last_epoch.history
     assert other.trained and RunFolder(other.path).settings == other.settings != last_epoch.settings
-    assert other.weights.read_bytes() == last_epoch.weights.read_bytes()
+    assert other.weights_file.read_bytes() == last_epoch.weights_file.read_bytes()
     forget_trainings([other])  # so that it is trained, not copied
     train(other, data)
     assert "only in its search" not in capsys.readouterr().err

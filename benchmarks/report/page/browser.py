@@ -277,9 +277,9 @@ def read_systems(archive: Archive, folder: Path, notes: list[str]) -> dict[str, 
         try:
             for name, path in system.files(folder):
                 if name in truths:
-                    split = system.card.tokenize
-                    result = evaluate(path, truths[name], NO_FIELDS, split=split)
-                    scored[name] = {row.id: row for row in result.expressions}, read_predictions(path, split)
+                    raw = system.card.tokenize
+                    result = evaluate(path, truths[name], NO_FIELDS, raw=raw)
+                    scored[name] = {row.id: row for row in result.expressions}, read_predictions(path, raw)
         except InputError as error:
             notes.append(f"{error}; this system is left out")
             continue
@@ -303,7 +303,7 @@ def add_attention(
         notes.append(f"There is no attention playback for {weightless[0]}{others}, whose weights are not here.")
     for run in (run for run in of_run if run.has_weights):
         try:
-            model = load_weights(run.weights, run.settings.model)
+            model = load_weights(run.weights_file, run.settings.model)
         except CheckpointError as error:
             notes.append(f"no attention: {error}")
             continue

@@ -155,7 +155,7 @@ def test_raw_and_tokenized_lines_together(tmp_path: Path, truth: str):
         "1 of 3 predictions look untokenized (e0, ...), and digits without blanks are one number: 1 expressions are "
         "right as they are; with --tokenize 2 would be",
     ]
-    split = evaluate(tmp_path / "p.json", truth, NO_FIELDS, split=True)
+    split = evaluate(tmp_path / "p.json", truth, NO_FIELDS, raw=True)
     assert split.score.exact == 2 and split.notes == found.notes[:1]
     assert "|tok:split|" in split.score.signature and "|tok:" not in found.score.signature
 
@@ -220,5 +220,5 @@ def test_what_blanks_are_worth_to_the_released_comer(tmp_path: Path, crohme: Pat
     texts = read_predictions(GOLDEN / "comer_released/predictions_2014.zip")
     glued = {key: re.sub(r"(?<![A-Za-z]) | (?![A-Za-z])", "", formula_of(text)) for key, text in texts.items()}
     (tmp_path / "p.jsonl").write_text(lines([{"id": key, "pred": text} for key, text in glued.items()]))
-    scores = [evaluate(tmp_path / "p.jsonl", f"{crohme}:2014", NO_FIELDS, split=split).score for split in (False, True)]
+    scores = [evaluate(tmp_path / "p.jsonl", f"{crohme}:2014", NO_FIELDS, raw=raw).score for raw in (False, True)]
     assert [score.exact for score in scores] == [505, 585]
