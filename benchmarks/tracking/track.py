@@ -174,7 +174,7 @@ def _follow(folder: Path, seconds: float) -> None:
         with suppress(UserError):  # reported when the finished run is mirrored
             if run_id := track(folder, running=True):
                 with suppress(Exception):  # system metrics are optional
-                    monitor = _measure(monitor, run_id, tracking_uri(folder))
+                    monitor = monitor or _measured(run_id, tracking_uri(folder))
     if monitor is not None:
         monitor.finish()
     if os.read(sys.stdin.fileno(), 4) != b"done":
@@ -183,16 +183,10 @@ def _follow(folder: Path, seconds: float) -> None:
                 track(folder)
 
 
-def _measure(monitor: Any, run_id: str, uri: str) -> Any:
-    """Return MLflow's monitor of CPU, memory, disk, network and GPUs, restarted if an error ended it or the run is
-    another one."""
+def _measured(run_id: str, uri: str) -> Any:
+    """MLflow's monitor of CPU, memory, disk, network and GPUs, which has begun."""
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-    thread = getattr(monitor, "_process", None)
-    if thread is not None and thread.is_alive() and getattr(monitor, "_run_id", None) == run_id:
-        return monitor
-    if monitor is not None:
-        monitor.finish()
     monitor = SystemMetricsMonitor(run_id, SAMPLE_SECONDS, resume_logging=True, tracking_uri=bounded(uri))
     monitor.start()
     return monitor
