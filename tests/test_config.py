@@ -154,12 +154,17 @@ def test_another_setting_is_another_run(path, tmp_path):
     RunFolder(tmp_path, made).refuse_training()
     other = RunFolder(tmp_path, with_other(made, path))
     assert other.settings.digest != made.digest
-    names = re.escape(f"{made.run_name}, not {other.settings.run_name}")
-    message = rf"a run of other settings \({names}\); choose another folder"
-    with pytest.raises(UserError, match=message):
-        predict(other, None, [])  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="version 1 of the settings" if path == "schema_version" else message):
-        train(other, None)  # type: ignore[arg-type]
+    stages = (
+        other.refuse_other,
+        lambda: predict(other, None, []),  # type: ignore[arg-type]
+        lambda: train(other, None),  # type: ignore[arg-type]
+    )
+    for stage in stages[: 2 if path == "schema_version" else 3]:
+        with pytest.raises(UserError) as error:
+            stage()
+        message = str(error.value)
+        assert f"({path} " in message and message.count(" instead of ") == 1 and "\n" not in message
+        assert "config.yaml: the folder holds a run of other settings" in message and "choose another" in message
     assert (tmp_path / "config.yaml").read_text() == made.to_yaml()
 
 
@@ -245,7 +250,7 @@ def test_settings_of_an_older_version(tmp_path):
     (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
     older = load(tmp_path / "config.yaml")
     assert older == made.model_copy(update={"schema_version": 1})
-    with pytest.raises(UserError, match="a run of other settings"):
+    with pytest.raises(UserError, match=rf"\(schema_version 1 instead of {SCHEMA}\)"):
         RunFolder(tmp_path, made).refuse_training()
     with pytest.raises(UserError, match=f"the run has version 1 of the settings, and this suite has {SCHEMA}"):
         train(RunFolder(tmp_path, older), None)  # type: ignore[arg-type]
@@ -478,7 +483,7 @@ def test_a_folder_older_than_a_key_accepts_its_own_settings(tmp_path):
     del older["schema_version"], older["data"]["sub_expressions"], older["data"]["ink"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(older))
     RunFolder(tmp_path, load(tmp_path / "config.yaml")).refuse_other()
-    with pytest.raises(UserError, match="a run of other settings"):
+    with pytest.raises(UserError, match="schema_version 1 instead of"):
         RunFolder(tmp_path, resolve("comer-fusion", "smoke", 7)).refuse_other()
 
 

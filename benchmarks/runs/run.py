@@ -22,7 +22,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import content_of, folders_with, write_atomically
 from hmerbench.benchmarks.language_settings import SCHEMA, LanguageSettings
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.strict_files import first_fault, read_plain, read_yaml, validate
+from hmerbench.benchmarks.strict_files import first_fault, flat, read_plain, read_yaml, validate
 from hmerbench.models.files import one_line
 
 Settings = TypeVar("Settings", bound=RunSettings)
@@ -122,10 +122,15 @@ class Run(Generic[Settings]):
         return read_yaml(self.path / self.FILE)
 
     def refuse_other(self) -> None:
-        """Raise UserError if the folder holds a run of other settings."""
-        if (self.path / self.FILE).exists() and (there := type(self).LOAD(self.path / self.FILE)) != self.settings:
-            runs = f"{there.run_name}, not {self.settings.run_name}"
-            raise UserError(f"{self.path}: the folder holds a run of other settings ({runs}); choose another folder")
+        """Raise UserError if the folder holds a run of other settings; the message names every key that differs."""
+        path = self.path / self.FILE
+        if path.exists() and (there := type(self).LOAD(path)) != self.settings:
+            old, new = (flat(settings.model_dump(mode="json")) for settings in (there, self.settings))
+            values = {name: (old.get(name, "absent"), new.get(name, "absent")) for name in new | old}
+            changes = ", ".join(f"{name} {a} instead of {b}" for name, (a, b) in values.items() if a != b)
+            raise UserError(
+                f"{path}: the folder holds a run of other settings ({changes}); choose another, or delete it"
+            )
 
     def refuse_training(self) -> None:
         """Raise UserError if the folder holds a run of other settings, or of an older version of them."""
