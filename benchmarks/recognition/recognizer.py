@@ -250,14 +250,14 @@ class Recognizer:
             return {name: found for each in inks.items() for name, found in self._hypotheses(dict([each])).items()}
 
     def _candidates(self, name: str, hypotheses: Sequence[Hypothesis]) -> tuple[Candidate, ...]:
-        best: dict[tuple[int, ...], Candidate] = {}
-        for hypothesis, found in evidence(hypotheses, self.config.search.alpha):
-            tokens = tuple(self.model.vocabulary.decode(hypothesis.ids))
-            best[hypothesis.ids] = Candidate(**vars(hypothesis), tokens=tokens, evidence=found)
+        best = tuple(
+            Candidate(**vars(hypothesis), tokens=tuple(self.model.vocabulary.decode(hypothesis.ids)), evidence=found)
+            for hypothesis, found in evidence(hypotheses, self.config.search.alpha)
+        )
         if not best:
             longest = self.config.search.max_len
             raise UserError(f"{name}: nothing that ends within {longest} symbols was found; is it one expression?")
-        return tuple(best.values())
+        return best
 
     def __repr__(self) -> str:
         return f"<Recognizer: {self.name}>"

@@ -60,24 +60,16 @@ def frozen(model: AnyNetwork) -> AnyNetwork:
 
 
 class StepDecoder(Protocol):
-    """All that a beam search needs of a network."""
+    """All that a beam search needs of a network: `beam_search.Decoder` in PyTorch, but for the choice of the best."""
 
     @property
-    def full(self) -> bool:
-        """Whether `compact` must be called before the next `feed`."""
-        ...
-
+    def full(self) -> bool: ...
     def feed(self, tokens_GM: Tensor) -> Tensor:
         """Logits [G, M, V] of the next token after one more token per beam; the first is the start token."""
         ...
 
-    def reorder(self, parents_GM: Tensor) -> None:
-        """Let beam m of each group continue what was beam parents[m]; there may be fewer beams than before."""
-        ...
-
-    def compact(self, live_G: Tensor) -> None:
-        """Keep only the groups with the given indices, in that order."""
-        ...
+    def reorder(self, parents_GM: Tensor) -> None: ...
+    def compact(self, live_G: Tensor) -> None: ...
 
 
 class _Decoders:
