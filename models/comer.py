@@ -61,7 +61,7 @@ class CoMER(Network):
         """Logits [G, M, V] of the next token; a given `trace` receives one entry per layer."""
         return self.decoder.step(words_GM, cache, trace)
 
-    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Words) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Words) -> tuple[Tensor, Tensor]:
         """Logits [B, T, V] and true ids [B, T] of both directions, B = 2 b (the loss is BTTR's eq. 14)."""
         logits_BTV = self.decode(*self.encode(images_b1HW, mask_bHW), targets.inputs_BT)
         return logits_BTV, targets.outputs_BT.masked_fill(targets.outputs_BT == PAD, NO_WORD)

@@ -249,7 +249,7 @@ class DenseWAP(Network):
             trace.append(step)
         return self.decoder.scores(step.context_bMD, step.state_bMn, previous_GMm)
 
-    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
         """Logits [b, T, V] and true classes [b, T]."""
         return self.read(self.encode(images_b1HW, mask_bHW), targets)
 

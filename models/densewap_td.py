@@ -289,7 +289,7 @@ class DenseWAPTD(Network):
         maps_bhwD, mask_bhw, state_bn = self.encoder(images_b1HW, mask_bHW)
         return Features(float32(maps_bhwD), mask_bhw, float32(state_bn))
 
-    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets) -> tuple[Tensor, Tensor]:
         """Logits [b, T, V] of symbols, each given the true tree before it and its true parent, and the true symbols."""
         _, _, scores, _ = self.decode(images_b1HW, mask_bHW, targets)
         return scores.symbols_bTV, targets.symbols_bT.masked_fill(targets.padding_bT, NO_WORD)

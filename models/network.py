@@ -29,7 +29,8 @@ class Network(nn.Module):
     """Images and captions in, the loss out. A subclass has the settings of its own class in `settings`.
 
     Images [b, 1, H, W] are in [0, 1], white ink on black, zero-padded on the right and at the bottom; of the mask
-    [b, H, W], True is padding.
+    [b, H, W], True is padding. Names of tensors end in their shapes: b images of H x W pixels become h x w cells with D
+    features; T words of V known ones; G groups of M hypotheses, N in all; 1 and 2 are themselves.
     """
 
     word_rows: ClassVar[tuple[str, ...]] = ()  # names of parameters with a row per word: embedding and classifier
@@ -51,13 +52,13 @@ class Network(nn.Module):
         """Why the network cannot learn from a caption, which is left out of its training; None if it can."""
         return None
 
-    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Any) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Any) -> tuple[Tensor, Tensor]:
         """Logits [..., V] of every word given those before it, and the true ids [...], NO_WORD where there is none."""
         raise NotImplementedError
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Any, label_smoothing: float = 0.0) -> Tensor:
         """The loss: the mean cross-entropy over all words, unless the network has another one."""
-        logits, truth = self.predict(images_b1HW, mask_bHW, targets)
+        logits, truth = self.teacher_forced(images_b1HW, mask_bHW, targets)
         return F.cross_entropy(logits.flatten(0, -2), truth.flatten(), label_smoothing=label_smoothing)
 
     def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Any:

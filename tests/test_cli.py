@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from hmerbench.benchmarks.cli import main as cli
+from hmerbench.benchmarks.cli import runs
 from hmerbench.benchmarks.cli.options import parse_list
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, show
@@ -176,6 +177,33 @@ def test_a_misspelt_name_is_refused_before_data_is_made(
     monkeypatch.setattr("hmerbench.benchmarks.runs.workspace.open_data", make)
     code, said = in_process(*command.split())
     assert code == 1 and words in said
+
+
+@pytest.mark.parametrize(
+    ("gpu", "archive", "preset"),
+    [
+        (False, None, "smoke"),
+        (True, None, "large"),  # on the embedded set
+        (True, "with/data.zip", "large"),
+        (True, "without/data.zip", "small"),
+    ],
+)
+def test_the_preset_where_none_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpu: bool,
+    archive: str,
+    preset: str,
+) -> None:
+    """A GPU is given `large`, but not a job that stops for the pen strokes that `large` needs."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    (tmp_path / "with/inkml").mkdir(parents=True)
+    (tmp_path / "with/inkml/train.zip").touch()
+    assert runs._default_preset(tmp_path / archive if archive else None) == preset
+    assert ("without/inkml/train.zip: no such file" in "".join(capsys.readouterr().err.split("\n"))) == (
+        preset == "small"
+    )
 
 
 def test_a_process_ends_with_the_exit_code(tmp_path: Path) -> None:

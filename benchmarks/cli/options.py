@@ -35,7 +35,10 @@ Ptb = Annotated[
 ]
 Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar="HMERBENCH_RESULTS")]
 Preset = Annotated[
-    str, typer.Option(help=f"{' | '.join(PRESETS)} | YAML file; empty: large on a GPU, else {PRESETS[0]}")
+    str,
+    typer.Option(
+        help=f"{' | '.join(PRESETS)} | YAML file; empty: {PRESETS[0]}, or on a GPU large (small without pen strokes)"
+    ),
 ]
 Years = Annotated[str, typer.Option(help="test sets, separated by spaces or commas; default: all")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, another one that `ls` lists, or a YAML file")]

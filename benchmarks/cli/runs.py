@@ -58,7 +58,7 @@ def reproduce(
     from hmerbench.benchmarks.runs.workspace import open_data, select_splits
 
     options.compute_with(workers, graphs)
-    placing, preset = Placing(engine, jobs, cpus, gpus), preset or _default_preset()
+    placing, preset = Placing(engine, jobs, cpus, gpus), preset or _default_preset(crohme)
     numbers = [parse_seed(seed) for seed in parse_list(seeds)]
     names = parse_list(recipes)
     refuse_unknown(names, preset)
@@ -81,7 +81,12 @@ def train(
     force: options.Force = False,
     workers: options.Workers = None,
     graphs: options.Graphs = None,
-    start: Annotated[Path | None, typer.Option("--from", help=f"weights to start from: {WEIGHTS}")] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help=f"weights to start from: {WEIGHTS}; without --preset, trained as they were, but less"
+        ),
+    ] = None,
 ) -> None:
     """Train or resume one run; on several devices with torchrun. With --from, fine-tune weights on your data."""
     from hmerbench.benchmarks.resolve import resolve
@@ -103,11 +108,12 @@ def train(
         if not can_train and (run.weights_file.exists() or run.scores):
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     elif start:
-        refuse_unknown([], preset or PRESETS[0])
+        if preset:
+            refuse_unknown([], preset)
         archive = open_data(crohme, results)
         run = fine_tuned(start, preset, seed, archive, workspace(archive, results) / "runs")
     else:
-        preset = preset or _default_preset()
+        preset = preset or _default_preset(crohme)
         refuse_unknown([recipe], preset)
         archive = open_data(crohme, results)
         config = resolve(recipe, preset, seed, archive)
@@ -189,7 +195,7 @@ def tune(
     from hmerbench.benchmarks.tuning.space import pose, read_space
     from hmerbench.benchmarks.tuning.study import refuse_storage, tune
 
-    preset, placing = preset or _default_preset(), Placing(engine, workers, cpus, gpus)
+    preset, placing = preset or _default_preset(crohme), Placing(engine, workers, cpus, gpus)
     refuse_unknown([recipe], preset)  # these refuse before data is made
     read_space(preset, space)
     refuse_storage(engine, storage)
@@ -329,7 +335,16 @@ def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = Fa
     return run, archive
 
 
-def _default_preset() -> str:
+def _default_preset(crohme: Path | None) -> str:
+    """What is spent where nobody says how much."""
     import torch
 
-    return "large" if torch.cuda.is_available() else PRESETS[0]
+    from hmerbench.benchmarks.data.archive import ink_beside
+    from hmerbench.benchmarks.printing import err_console
+
+    if not torch.cuda.is_available():
+        return PRESETS[0]
+    if crohme is None or ink_beside(crohme).is_file():
+        return "large"
+    err_console.print(f"{ink_beside(crohme)}: no such file, and `large` needs pen strokes; the preset is `small`")
+    return "small"

@@ -32,7 +32,7 @@ from hmerbench.benchmarks.report.documents import read_frame
 from hmerbench.benchmarks.resolve import refuse_filled_in, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import flat, merge, nested, parse_yaml
-from hmerbench.benchmarks.training.learner import teacher_forced
+from hmerbench.benchmarks.training.learner import loss_and_accuracy
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.stats import mean_interval
@@ -81,7 +81,7 @@ def trial(
     train(run, archive, samples=evenly(kept, config.data.limit))
     model = load_weights(run.weights_file, config.model)
     learnable = [sample for sample in held if model.unfit(sample.tokens) is None]
-    loss, accuracy = teacher_forced(model, evaluation_batches(learnable, config, config.search.batch_size))
+    loss, accuracy = loss_and_accuracy(model, evaluation_batches(learnable, config, config.search.batch_size))
     rows = []
     for reading, way in ways.items():
         row: Row = {"recipe": config.recipe, "trial": " ".join(changes) or PLAIN}

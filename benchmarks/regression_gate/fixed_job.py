@@ -37,7 +37,7 @@ from hmerbench.benchmarks.regression_gate.presets import batch_values, handwriti
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
-from hmerbench.benchmarks.training.learner import teacher_forced
+from hmerbench.benchmarks.training.learner import loss_and_accuracy
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoring.inputs import read_predictions, tsv
@@ -149,7 +149,7 @@ def short_training(archive: Archive, seed: int) -> dict[str, float]:
         values = {"training loss": float(run.history[-1]["loss"])}
         samples = [sample for sample in archive.samples(split) if len(sample.tokens) <= config.data.max_tokens]
         batches = evaluation_batches(evenly(samples, 300), config, 32)
-        loss, accuracy = teacher_forced(load_weights(run.weights_file, config.model), batches)
+        loss, accuracy = loss_and_accuracy(load_weights(run.weights_file, config.model), batches)
         values |= {"held-out loss": loss, "held-out token accuracy": accuracy}
         if archive.name == "embedded":
             predict(run, archive, [split])

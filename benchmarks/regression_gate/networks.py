@@ -49,7 +49,7 @@ def network_values() -> Values:
         captions = [NESTED.split() if model.unfit(sample.tokens) else sample.tokens for sample in samples]
         targets = model.targets(captions)
         with torch.no_grad():
-            logits, _ = model.predict(*view, targets)
+            logits, _ = model.teacher_forced(*view, targets)
             loss = model(*view, targets)
         # nearly every word for a search that drops what has no end in time
         for beams in (3, len(Vocabulary()) - len(SPECIAL)):

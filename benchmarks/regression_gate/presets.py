@@ -30,7 +30,7 @@ from hmerbench.benchmarks.regression_gate import Values, digest
 from hmerbench.benchmarks.resolve import names, read_named, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import flat
-from hmerbench.benchmarks.training.learner import teacher_forced
+from hmerbench.benchmarks.training.learner import loss_and_accuracy
 from hmerbench.benchmarks.training.optimizer import average_decay, set_rate, update_average
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.training.training_data import training_data
@@ -137,7 +137,7 @@ def first_steps(
             values[f"{name}: rate of epoch {line['epoch']}"] = line["lr"]
             values[f"{name}: loss of epoch {line['epoch']}"] = line["loss"]
         batches = evaluation_batches(evenly(archive.samples("train"), 8), config, 8)
-        loss, _ = teacher_forced(load_weights(run.weights_file, config.model), batches)
+        loss, _ = loss_and_accuracy(load_weights(run.weights_file, config.model), batches)
     return values | {f"{name}: loss of the weights": loss}
 
 

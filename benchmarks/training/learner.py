@@ -226,7 +226,7 @@ def begin_with(model: Network, start: Network) -> None:
 
 
 @torch.inference_mode()
-def teacher_forced(model: Network, batches: Iterable[Batch]) -> tuple[float, float]:
+def loss_and_accuracy(model: Network, batches: Iterable[Batch]) -> tuple[float, float]:
     """Mean loss per word and accuracy of words in percent, each word given the true ones before it.
 
     Puts the model into evaluation mode; runs on the CPU, in float32.
@@ -234,7 +234,7 @@ def teacher_forced(model: Network, batches: Iterable[Batch]) -> tuple[float, flo
     model.eval()
     loss, correct, words = 0.0, 0, 0
     for batch in batches:
-        logits, truth = model.predict(batch.images.float() / 255, batch.mask, model.targets(batch.tokens))
+        logits, truth = model.teacher_forced(batch.images.float() / 255, batch.mask, model.targets(batch.tokens))
         loss += float(F.cross_entropy(logits.flatten(0, -2), truth.flatten(), reduction="sum"))
         correct += int((logits.argmax(-1) == truth).sum())
         words += int((truth != NO_WORD).sum())

@@ -87,7 +87,7 @@ def outputs(model: BTTR, reference: dict[str, Tensor]) -> dict[str, Tensor]:
     images, mask = reference["images"].to(model.decoder.proj.weight.dtype), reference["mask"].bool()
     targets = model.targets(captions(reference))
     features, cells = model.encode(images, mask)
-    logits, _ = model.predict(images, mask, targets)
+    logits, _ = model.teacher_forced(images, mask, targets)
     return {"features": features, "mask": cells, "logits": logits, "loss": model(images, mask, targets)}
 
 
@@ -124,7 +124,7 @@ def test_every_image_alone() -> None:
     for i, caption in enumerate(captions(reference)):
         image, targets = alone(reference, i), model.targets([caption])
         features, _ = model.encode(*image)
-        logits, _ = model.predict(*image, targets)
+        logits, _ = model.teacher_forced(*image, targets)
         assert deviation(features, reference[f"alone{i}_encoder_features"]) <= FLOAT32["features"]
         assert deviation(logits, reference[f"alone{i}_logits"]) <= FLOAT32["logits"]
         assert model(*image, targets).item() == pytest.approx(facts["loss_alone_f64"][i], abs=FLOAT32["loss"])
