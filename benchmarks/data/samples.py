@@ -86,7 +86,7 @@ def sheet(id_: str) -> str:
     return re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", id_)
 
 
-def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
+def hold_out(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
     """Split into (training, held out) by groups of ids that differ only in their last number: one writer's sheet.
 
     Random groups are held out until they make up `share` of the set; groups larger than that are kept in training, and

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, hold_out
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.language import LINE_END, Lexicon
 from hmerbench.models.vocab import SPECIAL, Vocabulary
@@ -52,7 +52,7 @@ def caption_corpus(archive: Archive) -> Corpus:
     words, even those that do not occur.
     """
     samples = [Sample(id_, tuple(tokens), NO_IMAGE) for id_, tokens in archive.captions("train").items()]
-    kept, held = split_heldout(samples, HELD_OUT, HELD_OUT_SEED)
+    kept, held = hold_out(samples, HELD_OUT, HELD_OUT_SEED)
     splits = {
         "train": [sample for sample in kept if not _validates(sample.tokens)],
         "valid": [sample for sample in kept if _validates(sample.tokens)],

@@ -22,8 +22,8 @@ from hmerbench.benchmarks.data.samples import (
     HELD_OUT_SEED,
     HELD_OUT_SET,
     at_random,
+    hold_out,
     sheet,
-    split_heldout,
     strokes_of,
 )
 from hmerbench.benchmarks.errors import UserError
@@ -110,7 +110,7 @@ def heldout(run: RunFolder, archive: Archive) -> list[Row]:
         found = evidence([Hypothesis(each, **its) for each, its in zip(ids, scores, strict=True)], alpha)
         if best := next(found, None):
             latex[row["id"]], every[row["id"]] = row["tokens"], best[1]
-    _, samples = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
+    _, samples = hold_out(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     ids = [sample.id for sample in samples]
     name = f"trial of {run.settings.name}"
     return as_rows(name, HELD_OUT_SET, latex, every, archive.truth_of("train", ids), ids)

@@ -22,7 +22,7 @@ import yaml
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import evaluation_batches
-from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, HELD_OUT_SET, Sample, evenly, split_heldout
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, HELD_OUT_SET, Sample, evenly, hold_out
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, write_atomically
@@ -69,7 +69,7 @@ def trial(
         raise UserError(f"--set {clash[0]}: a trial sets it itself; leave it out (--epochs gives the epochs)")
     changed = merge(given, nested(fixed))
     config = resolve(recipe, preset, seed, archive).changed(changed, "--set" if changes else "changed settings")
-    kept, held = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
+    kept, held = hold_out(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     ways = {reading: config.changed(_values(reading.split()), "--read") for reading in (readings or [""])}
     for reading, way in ways.items():
         if way.model_copy(update={"search": config.search}) != config:

@@ -23,7 +23,7 @@ from hmerbench.benchmarks.data.archive import Archive, ink_beside, open_archive
 from hmerbench.benchmarks.data.batching import TrainingSet, evaluation_batches
 from hmerbench.benchmarks.data.ink import ELEMENT_TOKENS, INKLESS, Canvas, Symbol
 from hmerbench.benchmarks.data.new_expressions import exchanged, parts, sub_expressions
-from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, evenly, split_heldout, with_ink
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, evenly, hold_out, with_ink
 from hmerbench.benchmarks.data.synthetic import expression
 from hmerbench.benchmarks.files import write_atomically, zipped
 from hmerbench.benchmarks.regression_gate import Values, digest
@@ -206,7 +206,7 @@ def limit_values(archive: Archive) -> Values:
     cases = {"at the limits": (32, 3), "larger": (33, 3), "longer": (32, 4)}  # width and tokens
     samples = [Sample(id_, ("x",) * n, np.zeros((32, width), np.uint8)) for id_, (width, n) in cases.items()]
     read = [id_ for batch in evaluation_batches(samples, config, 8) for id_ in batch.ids]
-    _, held = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
+    _, held = hold_out(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     return {
         "limits: trained on": ", ".join(sample.id for sample in TrainingSet(samples, config).samples),
         "limits: read": ", ".join(sorted(read)),

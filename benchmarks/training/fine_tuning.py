@@ -11,7 +11,7 @@ from typing import Any
 from hmerbench.benchmarks.config import NEED_INK, SCHEMA, Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.layout import abridged
-from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
+from hmerbench.benchmarks.data.samples import Sample, evenly, hold_out
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.printing import console, counted
 from hmerbench.benchmarks.recognition.predict import named_samples, recognize
@@ -111,7 +111,7 @@ def _held_out(config: Config, archive: Archive) -> tuple[str, list[Sample]]:
     if archive.test_splits:
         return ", ".join(archive.test_splits), evenly(named_samples(archive, archive.test_splits, config), MEASURED)
     samples = archive.samples("train", config.data.max_area, config.data.limit)
-    return "train", evenly(split_heldout(samples, config.heldout, config.seed)[1], MEASURED)
+    return "train", evenly(hold_out(samples, config.heldout, config.seed)[1], MEASURED)
 
 
 def _right(model: Network, config: Config, samples: list[Sample]) -> set[str]:

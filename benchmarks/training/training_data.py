@@ -16,7 +16,7 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.augmentation import Substitution
 from hmerbench.benchmarks.data.batching import TrainingSet
 from hmerbench.benchmarks.data.new_expressions import exchanged, sub_expressions
-from hmerbench.benchmarks.data.samples import Sample, split_heldout, with_ink
+from hmerbench.benchmarks.data.samples import Sample, hold_out, with_ink
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.models.network import Network
@@ -37,7 +37,7 @@ def training_data(
         samples = archive.samples("train", config.data.max_area, config.data.limit)
     validation: list[Sample] = []
     if config.select == "heldout":
-        samples, validation = split_heldout(samples, config.heldout, config.seed)
+        samples, validation = hold_out(samples, config.heldout, config.seed)
     elif config.select != "last":
         validation = archive.samples(config.select, config.data.max_area)
     substitution = None

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
+from hmerbench.benchmarks.data.samples import Sample, evenly, hold_out
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console, show
@@ -120,4 +120,4 @@ def heldout_size(config: Config, archive: Archive, checks: bool = False) -> int:
     empty = np.empty((0, 0), np.uint8)
     samples = [Sample(id_, tuple(tokens), empty) for id_, tokens in archive.captions("train").items()]
     samples = evenly(samples, config.data.limit)
-    return len(split_heldout(without_judges(samples, config) if checks else samples, config.heldout, config.seed)[1])
+    return len(hold_out(without_judges(samples, config) if checks else samples, config.heldout, config.seed)[1])

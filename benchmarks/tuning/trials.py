@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
+from hmerbench.benchmarks.data.samples import Sample, evenly, hold_out
 from hmerbench.benchmarks.errors import Diverged, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.place import Place
@@ -274,7 +274,7 @@ class Trial:
 
 def without_judges(samples: list[Sample], checking: Config) -> list[Sample]:
     """Samples without those held out at the seed before that of `checking`, a study's check."""
-    return split_heldout(samples, checking.heldout, checking.seed - 1)[0]
+    return hold_out(samples, checking.heldout, checking.seed - 1)[0]
 
 
 def _validated(folder: Path) -> dict[int, float]:

@@ -12,7 +12,7 @@ from hmerbench.benchmarks.data.augmentation import Substitution, fitted, replace
 from hmerbench.benchmarks.data.batching import TrainingSet
 from hmerbench.benchmarks.data.ink import Canvas, Ink, Symbol
 from hmerbench.benchmarks.data.layout import ZipStore
-from hmerbench.benchmarks.data.samples import Sample, split_heldout, with_ink
+from hmerbench.benchmarks.data.samples import Sample, hold_out, with_ink
 from tests.helpers.ink import inkml, packed
 from tests.helpers.paths import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -88,7 +88,7 @@ def test_held_out_formulas_do_not_occur_in_training() -> None:
     image = np.zeros((9, 9), np.uint8)
     samples = [Sample(f"{sheet}-{n}", (str(n % 7), str(sheet % 5)), image) for sheet in range(20) for n in range(4)]
     samples += [Sample(f"{sheet}-9", (f"only{sheet}",), image) for sheet in range(20)]
-    training, held = split_heldout(samples, 0.2, 7)
+    training, held = hold_out(samples, 0.2, 7)
     assert held and not {sample.tokens for sample in training} & {sample.tokens for sample in held}
     assert not {sample.id.split("-")[0] for sample in training} & {sample.id.split("-")[0] for sample in held}
 
@@ -107,7 +107,7 @@ def test_crohmes_images_show_their_ink_where_the_canvas_puts_it() -> None:
 
 
 def test_crohmes_formulas_repeat(crohme: Path) -> None:
-    """The figures of CROHME in the docstrings of substitution and split_heldout, and results/LIMITATIONS."""
+    """The figures of CROHME in the docstrings of substitution and hold_out, and results/LIMITATIONS."""
     archive, image = open_archive(crohme), np.zeros((1, 1), np.uint8)
     samples = [Sample(id_, tuple(tokens), image) for id_, tokens in archive.captions("train").items()]
     formulas = {sample.tokens for sample in samples}
@@ -118,5 +118,5 @@ def test_crohmes_formulas_repeat(crohme: Path) -> None:
     ]
     assert known == [30, 20, 4]
     for share, unseen, together in ((0.05, 279, 487), (0.08, 387, None)):
-        training, held = split_heldout(samples, share, 7)
+        training, held = hold_out(samples, share, 7)
         assert len(held) == unseen and (together is None or len(samples) - len(training) == together)

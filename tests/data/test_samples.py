@@ -5,7 +5,7 @@ import pytest
 
 from hmerbench.benchmarks.data.augmentation import within_limits
 from hmerbench.benchmarks.data.ink import Canvas, Symbol
-from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
+from hmerbench.benchmarks.data.samples import Sample, evenly, hold_out
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,6 @@ def sheets(writers: int, size: int) -> list[Sample]:
 def test_ten_writers_or_more_are_held_out_by_the_sheet(writers: int, whole: bool) -> None:
     """Of ten, a share of a tenth is one sheet, as large as may be; of nine, single expressions are taken."""
     for seed in range(5):
-        training, held = split_heldout(sheets(writers, 4), 1 / writers, seed)
+        training, held = hold_out(sheets(writers, 4), 1 / writers, seed)
         assert len(training) + len(held) == 4 * writers and len(held) == 4
         assert (len({sample.id.partition("_")[0] for sample in held}) == 1) == whole

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 
 from hmerbench.benchmarks.cli.main import app, main
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, hold_out
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.language_models import tables
@@ -162,7 +162,7 @@ def stopped(source: Path, target: Path) -> None:
 def test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula(tmp_path):
     """By formula: none is in two splits, nor any of a trial's in the training text."""
     archive = open_archive(tiny_archive(tmp_path, train=300))
-    corpus, (kept, held) = caption_corpus(archive), split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
+    corpus, (kept, held) = caption_corpus(archive), hold_out(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     texts = {name: "".join(f"{corpus.lexicon.words[word]} " for word in words) for name, words in corpus.splits.items()}
     formulas = {name: text.replace(" \n ", "\n").splitlines() for name, text in texts.items()}
     assert sorted(formulas["test"]) == sorted(" ".join(sample.tokens) for sample in held)

@@ -13,7 +13,7 @@ import pytest
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import traces
 from hmerbench.benchmarks.data.normalize_image import decoded
-from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, hold_out
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import calibration
 from hmerbench.benchmarks.performance.calibration import brier, calibrate, cross_validated, fitted, gap, log_loss, page
@@ -114,7 +114,7 @@ def test_a_row_for_every_picture(tmp_path: Path) -> None:
 
 def test_what_a_trial_held_out_is_taken_as_it_was_read(tmp_path: Path) -> None:
     archive = open_archive(tiny_archive(tmp_path))
-    _, held = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
+    _, held = hold_out(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     run = RunFolder(tmp_path / "trial", tiny_config(tmp_path))
     with pytest.raises(UserError, match="give a run of `trial`"):
         calibration.heldout(run, archive)

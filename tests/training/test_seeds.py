@@ -10,7 +10,7 @@ import torch
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import TrainingSet
-from hmerbench.benchmarks.data.samples import split_heldout
+from hmerbench.benchmarks.data.samples import hold_out
 from hmerbench.benchmarks.language_models.corpus import read_corpus
 from hmerbench.benchmarks.language_models.training import Trainer as LanguageTrainer
 from hmerbench.benchmarks.language_settings import resolve as language_settings
@@ -75,7 +75,7 @@ def substitution(archive: Archive, seed: int) -> list[tuple[str, ...]]:
 
 
 def held_out(archive: Archive, seed: int) -> list[str]:
-    return [sample.id for sample in split_heldout(archive.samples("train"), 0.3, seed)[1]]
+    return [sample.id for sample in hold_out(archive.samples("train"), 0.3, seed)[1]]
 
 
 def language_trainer(tmp_path: Path, seed: int) -> LanguageTrainer:

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.samples import Sample, split_heldout
+from hmerbench.benchmarks.data.samples import Sample, hold_out
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.recognition.predict import predict
@@ -634,12 +634,12 @@ def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monk
 def test_heldout_samples_come_from_other_sheets():
     image = np.zeros((1, 1), np.uint8)
     samples = [Sample(f"form{w}-equation{k}", (f"{w} {k}",), image) for w in range(40) for k in range(5)]
-    training, held = split_heldout(samples, 0.1, 7)
+    training, held = hold_out(samples, 0.1, 7)
     assert {s.id for s in training} | {s.id for s in held} == {s.id for s in samples}
     assert 15 <= len(held) <= 25
     sheets = [{s.id.split("-")[0] for s in part} for part in (training, held)]
     assert not sheets[0] & sheets[1]
-    assert held == split_heldout(samples, 0.1, 7)[1] != split_heldout(samples, 0.1, 8)[1]
+    assert held == hold_out(samples, 0.1, 7)[1] != hold_out(samples, 0.1, 8)[1]
 
 
 def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):

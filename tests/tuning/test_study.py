@@ -22,7 +22,7 @@ from optuna.trial import TrialState
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.config import SEED_LIMIT
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.samples import evenly, split_heldout
+from hmerbench.benchmarks.data.samples import evenly, hold_out
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
@@ -175,9 +175,9 @@ def test_a_check_is_judged_by_expressions_that_judged_no_trial(given, archive: P
     job = Job(problem, "", 1, "", "")
     assert job.samples(data) is None  # a trial takes all
     samples = evenly(data.samples("train"), problem.base.data.limit)
-    _, judges = split_heldout(samples, problem.base.heldout, seed)
+    _, judges = hold_out(samples, problem.base.heldout, seed)
     check = job.on_other_data()
-    _, others = split_heldout(check.samples(data) or [], check.problem.base.heldout, check.problem.base.seed)
+    _, others = hold_out(check.samples(data) or [], check.problem.base.heldout, check.problem.base.seed)
     assert check.problem.base.seed == seed + 1 and judges and others
     assert not {sample.id for sample in judges} & {sample.id for sample in others}
     assert len(others) == heldout_size(check.problem.base, data, checks=True)

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, LeftOut, Source, split_named
+from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, LeftOut, Source, split_of
 from hmerbench.benchmarks.data.importing.tables import pairs
 from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, largest_scale, parsed, points_of
 from hmerbench.benchmarks.errors import UserError
@@ -44,7 +44,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
         told = next(iter(notes.get("splitTagOriginal", ())), "").lower()
         split = {"synthetic": "train", "symbols": "train"}.get(told) or SPLITS.get(told, told)
         writer = next(iter(notes.get("writer", ())), "")
-        yield Expression(path.stem, image, latex, split or split_named(path.parent.as_posix() + "/x"), writer)
+        yield Expression(path.stem, image, latex, split or split_of(path.parent.as_posix() + "/x"), writer)
 
 
 def ink_of(content: bytes) -> tuple[list[Stroke], dict[str, list[str]]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source, split_named
+from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source, split_of
 from hmerbench.benchmarks.data.importing.tables import pair, pairs
 from hmerbench.benchmarks.data.normalize_image import ENDINGS
 from hmerbench.models.files import one_line, refuse_far_places
@@ -82,7 +82,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
                 elif (gray := _gray(image)) is None:
                     left_out.add(key, "its image is no array of gray values")
                 else:
-                    yield Expression(_stem(key), gray, latex, split_named(table) or split_named(name))
+                    yield Expression(_stem(key), gray, latex, split_of(table) or split_of(name))
         for stem in sorted(stems.keys() - named):
             left_out.add(stem, NO_CAPTION)
 
@@ -116,7 +116,7 @@ def _stem(name: str) -> str:
 
 def _belong(pickle_name: str, table: str) -> bool:
     """Whether a list lies in a pickle's folder, and is of its split, if both names tell one."""
-    both = {split_named(PurePosixPath(name).name) for name in (pickle_name, table)} - {""}
+    both = {split_of(PurePosixPath(name).name) for name in (pickle_name, table)} - {""}
     return PurePosixPath(pickle_name).parent == PurePosixPath(table).parent and len(both) < 2
 
 

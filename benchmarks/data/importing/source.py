@@ -163,7 +163,7 @@ SPLITS = {"train": "train", "training": "train"} | dict.fromkeys(("val", "valid"
 GENERIC = {"data", "img", "imgs", "images", "image", "captions", "caption", "labels", "label", "metadata", "inkml"}
 
 
-def split_named(name: str) -> str:
+def split_of(name: str) -> str:
     """The split that the path of a file tells: the nearest part that says train, valid or test, or else the folder."""
     path = PurePosixPath(name)
     for part in (path.stem, *reversed(path.parts[:-1])):
@@ -175,9 +175,9 @@ def split_named(name: str) -> str:
     return folders[-1] if folders else ""
 
 
-def split_told(image: str) -> str:
+def split_of_image(image: str) -> str:
     """The split that the folders of an image tell, if they say train, valid, test or a year of CROHME."""
-    told = split_named((PurePosixPath(image.replace("\\", "/")).parent / "image").as_posix())
+    told = split_of((PurePosixPath(image.replace("\\", "/")).parent / "image").as_posix())
     return told if told in SPLITS.values() or re.fullmatch(r"test.*|20[12]\d", told) else ""
 
 

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from hmerbench.benchmarks.data.importing.source import MAX_IMAGE, Expression, LeftOut, Source, split_named, split_told
+from hmerbench.benchmarks.data.importing.source import MAX_IMAGE, Expression, LeftOut, Source, split_of, split_of_image
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
@@ -75,7 +75,7 @@ def has_captions(source: Source) -> bool:
 def read_captions(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     for table, form in _lists(source):
         for name, latex in pairs(source.lines(table), form):
-            split = split_named(table) or split_told(name)
+            split = split_of(table) or split_of_image(name)
             yield from with_image(source, _beside(table), name, latex, split, left_out)
 
 
@@ -129,7 +129,7 @@ def read_numbered(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     """The expressions of all lists; their formulas are in the file that has the name of the split, else in the
     first."""
     for table in _numbered(source):
-        split, files = split_named(table), _formulas(source)
+        split, files = split_of(table), _formulas(source)
         file = next((name for name in files if split and split in PurePosixPath(name).name), files[0])
         formulas = source.text(file).split("\n")
         for line in filter(None, source.lines(table)):
@@ -169,7 +169,7 @@ def has_one_each(source: Source) -> bool:
 def read_one_each(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     for name in source.tables(*ONE_EACH):
         beside, latex = _beside(name), " ".join(source.text(name).split())
-        split = split_named(f"{beside}/x")
+        split = split_of(f"{beside}/x")
         yield from with_image(source, beside, PurePosixPath(name).stem, latex, split, left_out)
 
 
@@ -211,7 +211,7 @@ def read_tables(source: Source, left_out: LeftOut) -> Iterator[Expression]:
             if not image or not latex:
                 left_out.add(f"{table}, row {number}", "no image or no LaTeX in the row")
                 continue
-            split = value(row, SPLIT) or split_told(str(row[image])) or split_named(table)
+            split = value(row, SPLIT) or split_of_image(str(row[image])) or split_of(table)
             name, text = str(row[image]), str(row[latex])
             yield from with_image(source, beside, name, text, split, left_out, value(row, WRITER))
 
@@ -304,5 +304,5 @@ def read_parquet(source: Source, left_out: LeftOut) -> Iterator[Expression]:
                 if not isinstance(content, bytes) or not latex or len(content) > MAX_IMAGE:
                     left_out.add(f"{table}, row {number}", "no image or no LaTeX in the row")
                     continue
-                split = value(row, SPLIT) or split_named(table)
+                split = value(row, SPLIT) or split_of(table)
                 yield Expression(PurePosixPath(path).stem, content, latex, split, value(row, WRITER))
