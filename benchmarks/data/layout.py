@@ -63,7 +63,7 @@ class ZipStore:
                 f"limits {MAX_TOTAL:,} and {MAX_ENTRIES:,}; {TRUSTED}"
             )
         for name, count in Counter(info.filename for info in infos).items():
-            if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
+            if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
                 raise UserError(f"{path}: entry {name!r} is no plain path within the archive; {TRUSTED}")
             if count > 1:
                 raise UserError(f"{path}: entry {name!r} occurs {count} times; pack the archive again")
@@ -123,7 +123,7 @@ Store = ZipStore | FolderStore
 
 def _hidden(name: str) -> bool:
     """Whether a file is none of the archive's: macOS leaves a `._NAME` beside every file."""
-    return PurePosixPath(name).name.startswith(".")
+    return name.rpartition("/")[2].startswith(".")
 
 
 def refuse_large(where: str, size: int, limit: int) -> None:

@@ -88,7 +88,8 @@ def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
         "engine.WORK = ()\n"  # this job needs none of it, which takes seconds to import
         "if __name__ == '__main__':\n"
         "    there = Path(sys.argv[2])\n"
-        "    p = engine.Processes(Path(sys.argv[1]), there, there, 1); p.start('one', jobs.waits, 'pid'); p.ended(600)\n"
+        "    p = engine.Processes(Path(sys.argv[1]), there, there, 1)\n"
+        "    p.start('one', jobs.waits, 'pid'); p.ended(600)\n"
     )
     (tmp_path / "program.py").write_text(program)
     command = [sys.executable, str(tmp_path / "program.py"), str(archive), str(tmp_path)]
