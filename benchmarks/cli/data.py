@@ -1,6 +1,5 @@
 """Commands for data: CROHME and other archives."""
 
-import sys
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Literal
@@ -48,10 +47,7 @@ def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path(
     from hmerbench.evaluation.datasets import crohme
 
     known = crohme()
-    if not target.exists():
-        print(f"fetching {known.url}", file=sys.stderr)
-        download(target, str(known.url), known.git_blob)
-    archive = open_archive(target)
+    archive = open_archive(target if target.exists() else download(target, str(known.url), known.git_blob))
     print(f"{archive.path}: {archive.edition}; use it with CROHME={quote(str(archive.path))}")
 
 
