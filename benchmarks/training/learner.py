@@ -60,23 +60,23 @@ class Learner:
         fast = self.bf16 or team.device.type == "cuda"
         self.layout = torch.channels_last if fast else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
-        self.parallel: nn.Module = self.model
+        self.distributed: nn.Module = self.model
         if team.world > 1:
             # otherwise gradients are grouped anew after the first step, also of a resumed training, and sums over three
             # or more processes are rounded differently
-            self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
+            self.distributed = DistributedDataParallel(self.model, find_unused_parameters=True)
             warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         self.norms = batch_norms(self.model)
         self.replays = Replays(CudaRecord()) if graphs else None
         # running statistics after the first micro-batch of the latest step
-        self.kept = [tensor.clone() for norm in self.norms for tensor in running(norm)] if graphs else []
+        self.kept_statistics = [tensor.clone() for tensor in self._statistics()] if graphs else []
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
         rate_on = team.device if graphs else None
         self.optimizer = make_optimizer(self.model, training.optimizer, self.bf16, rate_on)
         self.decay: float | Tensor = torch.zeros((), device=team.device) if graphs else 0.0  # of the averaged weights
 
-    def train(self, fixed: bool) -> None:
+    def train_mode(self, fixed: bool) -> None:
         """Prepare the network for training; with `fixed`, batch normalization reads its statistics and leaves them."""
         self.model.train()
         for norm in self.norms:
@@ -92,10 +92,11 @@ class Learner:
         seed = seed_of(self.config.seed, step, index)  # of dropout
         if self.replays is not None:
             loss = self.replays.micro_step(partial(self._gradients, self.model), inputs, seed)
-            self._keep_statistics(restore=index > 0)
+            # a recorded micro-batch always updates them
+            self._keep_statistics() if index == 0 else self._put_back_statistics()
             return loss
         torch.manual_seed(seed)
-        model = self.parallel  # exchanges gradients only in the last micro-batch of a step
+        model = self.distributed  # exchanges gradients only in the last micro-batch of a step
         waits = model.no_sync() if isinstance(model, DistributedDataParallel) and k < self.share - 1 else nullcontext()
         with waits, nullcontext() if index == 0 else momentum(self.norms, 0.0):
             return self._gradients(model, inputs)
@@ -106,14 +107,16 @@ class Learner:
         (loss / self.share).backward()
         return loss.detach()
 
-    def _keep_statistics(self, restore: bool = False) -> None:
-        """Keep the running statistics, or put back those kept. A recorded micro-batch always updates them; as without
-        recordings, only those of the first of a step shall."""
-        statistics = [tensor for norm in self.norms for tensor in running(norm)]
-        if self.kept and restore:
-            foreach.copy_(statistics, self.kept)
-        elif self.kept:
-            foreach.copy_(self.kept, statistics)
+    def _keep_statistics(self) -> None:
+        if self.kept_statistics:
+            foreach.copy_(self.kept_statistics, self._statistics())
+
+    def _put_back_statistics(self) -> None:
+        if self.kept_statistics:
+            foreach.copy_(self._statistics(), self.kept_statistics)
+
+    def _statistics(self) -> list[Tensor]:
+        return [tensor for norm in self.norms for tensor in running(norm)]
 
     def _loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         training, images = self.config.training, inputs.images.float() / 255
@@ -155,7 +158,7 @@ class Learner:
 
     def measure_statistics(self, batches: Iterable[Inputs]) -> None:
         """Replace the running statistics of batch normalization by those of training `batches`, read with the current
-        weights, not the averaged ones. Before a step, `train` must be called again."""
+        weights, not the averaged ones. Before a step, `train_mode` must be called again."""
         if self.replays is not None:  # they hold steps in which each batch has statistics of its own
             self.replays = self.replays.anew(CudaRecord())
         self._recalibrate(self.model, batches)

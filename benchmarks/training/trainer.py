@@ -104,14 +104,14 @@ class Trainer:
         self.config = config = run.settings
         self.execution = execution or Execution.on(team.device, team.world)
         start = first_weights(run)
-        words = start.vocabulary.extended(archive.words) if start else archive.vocabulary
-        self.learner = Learner(config, team, self.execution.graphs, words, start)
+        vocabulary = start.vocabulary.extended(archive.words) if start else archive.vocabulary
+        self.learner = Learner(config, team, self.execution.graphs, vocabulary, start)
         self.training_set, self.validation = training_data(config, archive, samples, team.device, self.learner.model)
         schedule, self.plateau = config.training.schedule, None
         if schedule.name == "plateau":
             self.plateau = ReduceLROnPlateau(self.learner.optimizer, "max", schedule.factor, schedule.patience)
-        self.words = self.learner.model.vocabulary.digest
-        self.state = State(config.digest, lr=config.training.optimizer.lr, vocabulary=self.words)
+        digest = self.learner.model.vocabulary.digest
+        self.state = State(config.digest, lr=config.training.optimizer.lr, vocabulary=digest)
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -131,17 +131,21 @@ class Trainer:
         quiet = self.team.rank > 0
         with stream, TrainingProgress(self.config.name, training.epochs, self.state.epoch, quiet) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
-                try:
-                    self._epoch(report)
-                    continue
-                except RuntimeError as error:  # keeps the step's tensors alive inside this block
-                    if "DataLoader worker" in str(error):  # raised wherever this process is when one dies
-                        raise UserError(f"{self.folder.path}: {worker_lost(error)}") from error
-                    if not lacks_memory(error):
-                        raise
-                    reason = out_of_memory_reason(error)
-                self._free_memory(reason)
+                if reason := self._epoch_or_lack_of_memory(report):
+                    self._free_memory(reason)
         self._finish()
+
+    def _epoch_or_lack_of_memory(self, report: TrainingProgress) -> str | None:
+        """Train an epoch, or return why memory did not suffice: its error holds tensors, and is gone by then."""
+        try:
+            self._epoch(report)
+        except RuntimeError as error:
+            if "DataLoader worker" in str(error):  # raised wherever this process is when one dies
+                raise UserError(f"{self.folder.path}: {worker_lost(error)}") from error
+            if not lacks_memory(error):
+                raise
+            return out_of_memory_reason(error)
+        return None
 
     def _write_environment(self, resumed: bool) -> None:
         """Record where training begins (threads: of all processes), and, if it is resumed elsewhere, that, too."""
@@ -173,7 +177,7 @@ class Trainer:
         loss_sum = torch.tensor(state.loss * (team.rank == 0), dtype=torch.float64, device=team.device)
         if state.epoch == training.first_fixed and state.position == 0:
             learner.measure_statistics(self._statistics_batches())
-        learner.train(fixed=state.epoch >= training.first_fixed)
+        learner.train_mode(fixed=state.epoch >= training.first_fixed)
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
             progress = (state.epoch + state.position / steps) / training.epochs
@@ -244,7 +248,7 @@ class Trainer:
     def _validate(self) -> dict[str, Any]:
         """Every `validate_every` epochs, measure token-match ExpRate on the selection set and keep the best weights."""
         training, state = self.config.training, self.state
-        last = state.epoch == training.epochs
+        last = state.epoch == training.epochs  # here, epochs are counted that have ended
         if self.config.select == "last" or (state.epoch % training.validate_every and not last):
             return {}
         began, score = time.perf_counter(), torch.zeros((), dtype=torch.float64, device=self.team.device)
@@ -293,26 +297,28 @@ class Trainer:
     def _resume(self) -> bool:
         """Restore the last checkpoint, or begin a history; returns whether there was one."""
         checkpoint = load_checkpoint(self.folder.path, self.config.digest)
-        if checkpoint:
-            if checkpoint[1].get("vocabulary", "") not in ("", self.words):
-                raise UserError(
-                    f"{self.folder.path}: it was trained with other words; restore its data or models/dictionary.txt, "
-                    "or choose another folder (RESULTS=, --results)"
-                )
-            self.learner.restore(checkpoint[0])
-            self.state = State(**checkpoint[1])
-            self.state.vocabulary = self.words
-            if self.plateau and self.state.plateau:
-                self.plateau.load_state_dict(self.state.plateau)
-            if self.team.rank == 0:  # again: a kill may have come between the two files
-                self.folder.write("checkpoint.json", checkpoint[1])
-            if not self.state.finished:
-                where = f"epoch {self.state.epoch + 1}, step {self.state.step}"
-                err_console.print(f"resuming {self.folder.path} at {where}")
-            self._adopt_candidate()
-        elif self.team.rank == 0:
-            self.folder.write("history.jsonl", [])
-        return checkpoint is not None
+        if checkpoint is None:
+            if self.team.rank == 0:
+                self.folder.write("history.jsonl", [])
+            return False
+        (tensors, state), vocabulary = checkpoint, self.state.vocabulary
+        if state.get("vocabulary", "") not in ("", vocabulary):
+            raise UserError(
+                f"{self.folder.path}: it was trained with other words; restore its data or models/dictionary.txt, "
+                "or choose another folder (RESULTS=, --results)"
+            )
+        self.learner.restore(tensors)
+        self.state = State(**state)
+        self.state.vocabulary = vocabulary
+        if self.plateau and self.state.plateau:
+            self.plateau.load_state_dict(self.state.plateau)
+        if self.team.rank == 0:  # again: a kill may have come between the two files
+            self.folder.write("checkpoint.json", state)
+        if not self.state.finished:
+            where = f"epoch {self.state.epoch + 1}, step {self.state.step}"
+            err_console.print(f"resuming {self.folder.path} at {where}")
+        self._adopt_candidate()
+        return True
 
     def _adopt_candidate(self) -> None:
         """Make a candidate the best weights if the checkpoint is that of its epoch; any other is of a lost epoch."""
@@ -337,7 +343,7 @@ class Trainer:
         if self.team.rank == 0 and self.config.select == "last":
             self.folder.write("best.safetensors", pack_weights(self._inference_model()))
             self.state.best_epoch = self.state.epoch
-        if self.team.rank == 0 and not self.state.finished:  # of an earlier training, which --force repeats
+        if self.team.rank == 0 and not self.state.finished:  # what was read with the weights that --force replaced
             self.folder.drop_results()
         self.state.finished = True
         self._save()

@@ -144,7 +144,7 @@ def test_steps_are_recorded_anew_when_statistics_become_fixed(archive, tmp_path,
     """What was recorded before normalizes every batch by itself."""
     training = GRAPHS["training"] | {"epochs": 8, "recalibrate": 2, "fixed_statistics": 0.5}
     config = tiny_config(archive, GRAPHS | {"training": training}).model_copy(update={"augmentation": None})
-    team, train, now, launched = Team(0, 1, torch.device("cpu")), Learner.train, [False], list[bool]()
+    team, train, now, launched = Team(0, 1, torch.device("cpu")), Learner.train_mode, [False], list[bool]()
 
     def noted(self: Learner, fixed: bool) -> None:
         train(self, fixed)
@@ -160,7 +160,7 @@ def test_steps_are_recorded_anew_when_statistics_become_fixed(archive, tmp_path,
 
         return checked, loss
 
-    monkeypatch.setattr(Learner, "train", noted)
+    monkeypatch.setattr(Learner, "train_mode", noted)
     recording(recorder)
     trained(config, archive, tmp_path, team)
     assert {True, False} == set(launched)

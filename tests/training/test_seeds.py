@@ -56,7 +56,7 @@ def dropout(archive: Archive, seed: int) -> float:
     first, other = learner(settings(archive, 0)), learner(settings(archive, seed))
     other.model.load_state_dict(first.model.state_dict())
     data = training_set(settings(archive, 0), archive)
-    other.train(fixed=False)
+    other.train_mode(fixed=False)
     return float(other.micro_step(data.inputs(data.prepare(0, data.plan(0)[0])), 0, 0))
 
 
