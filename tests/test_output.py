@@ -68,7 +68,7 @@ A, TRUTH = ("--predictions", "a→.tsv"), ("--ground-truth", "data–é:2014")
         (("errors", *A, *TRUTH, "--out", "tables→"), "tables->/symbols.csv: "),
         (("data", "--crohme", "data–é"), "foreign archive (4/30)"),
         (("tables", "--results", "results"), "results/table1.csv"),
-        (("compare", "results/reproduced"), "BTTR -> CoMER (Fusion) +0.00 points"),
+        (("compare", "results/reproduced"), "BTTR -> CoMER (Fusion)  +0.00"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

@@ -179,6 +179,11 @@ def test_an_exported_network_reads_as_in_pytorch(exported: tuple[Path, Network, 
     assert sys.float_info.min * 0.5 > 0, "reading has changed how this thread's processor rounds"
 
 
+def test_no_file_tells_where_it_was_made(exported: tuple[Path, Network, Config]) -> None:
+    """The exporter notes at each operation the lines of the program that it comes from, with their paths."""
+    assert [path.name for path in exported[0].iterdir() if str(ROOT).encode() in path.read_bytes()] == []
+
+
 def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_path: Path) -> None:
     """With its own reader, which imports nothing of this suite and not PyTorch; it is made of several files, which
     define nothing twice."""
