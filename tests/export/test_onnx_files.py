@@ -33,6 +33,7 @@ from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.network import Network
 from hmerbench.models.stepwise import stepwise
 from hmerbench.models.vocab import Vocabulary
+from tests.helpers.paths import ROOT
 
 RECIPES = {  # and the preset with whose settings of sizes and search it reads
     "comer-fusion": "large",
