@@ -191,7 +191,8 @@ def _exported(module: nn.Module, inputs: tuple, moves: Any, names: Sequence[str]
         if collects:
             gc.enable()
     assert program is not None
-    model, graph = program.model_proto, program.model_proto.graph
+    model = program.model_proto
+    graph = model.graph
     for part in (graph, *graph.node, *graph.value_info, *graph.initializer, *graph.input, *graph.output):
         part.ClearField("metadata_props")  # where in this machine's files each operation comes from
     return model
