@@ -484,7 +484,7 @@ def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch
 @pytest.mark.long
 def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
     """With real processes, a tiny network and kill -9."""
-    space = with_(budget={"training": {"epochs": 20, "validate_every": 10}})
+    space = with_(budget={"training": {"epochs": 8, "validate_every": 4}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
     options = [f"--{name}={value}" for name, value in given.items()] + ["--trials=2", "--workers=1"]
     process = subprocess.Popen([sys.executable, "-m", "hmerbench", "tune", *options], cwd=ROOT)
