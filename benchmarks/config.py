@@ -23,8 +23,8 @@ from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import MAX_STEPS, AnySettings, of_its_network
 from hmerbench.models.vocab import Vocabulary
 
-SCHEMA = 8  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
-# left out where it is absent, so that runs keep their digests)
+SCHEMA = 8  # version of the settings below: raise it when one is removed, changes its meaning or is added, but for one
+# with `exclude_if`, which leaves the digests of earlier runs as they are
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {  # by the run
     *("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"),
@@ -105,7 +105,8 @@ class Augmentation(Strict):
 
 
 class Batching(Strict):
-    """How images are batched: order `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
+    """How images are batched: order `area` is the authors' (batches of like area, fixed, in an order that is shuffled),
+    `shape` pads to a few shapes."""
 
     order: Literal["area", "shape"] = "area"
     """area: by area, shuffled | shape: padded to few shapes (program)"""

@@ -88,7 +88,7 @@ class BTTREncoder(Encoder):
 
 
 class BTTR(CoMER):
-    """The whole network, in the parts of CoMER's but without coverage.
+    """BTTR as published (recipe `bttr-original`): the parts of CoMER, but without coverage.
 
     Parameters are named as in the authors' checkpoints, except that their `encoder.feature_proj.0.*` is called
     `encoder.feature_proj.*`.

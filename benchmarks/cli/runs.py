@@ -155,7 +155,10 @@ def predict(
 
 @app.command(rich_help_panel=PANEL)
 def evaluate(
-    crohme: Crohme = None,
+    crohme: Annotated[
+        Path | None,
+        typer.Option(help="CoMER's data.zip, or data of your own; with --weights, default: the embedded set"),
+    ] = None,
     years: Years = "",
     recipes: Annotated[str, typer.Option(help="recipes of the committed runs to use; default: all")] = "",
     weights: Annotated[Path | None, typer.Option(help=f"{WEIGHTS}: score these instead, on any archive")] = None,

@@ -1,10 +1,10 @@
 """Recognition: the search of a network, or of several together, over the images of a split; predictions and scores.
 
-With a run's own network may read others (`search.together`), of which a word has the mean of the log-probabilities, and
-a language model that ranks the search's hypotheses anew (`search.language`). Each network was trained in a run of its
-own; they may differ in recipe, size and seed, not in the scale of the images. A hypothesis of n tokens gets score +
-weight * log p / steps ** alpha + length * n. log p is the language model's log-probability of its line, the line's end
-included, and steps = n + 1: as in each direction of the search.
+Others may read together with a run's own network (`search.together`): the log-probability of a word is then their
+mean. Each was trained in a run of its own; they may differ in recipe, size and seed, not in the scale of the images. A
+language model may rank the search's hypotheses anew (`search.language`): one of n tokens gets score + weight * log p /
+steps ** alpha + length * n. log p is the language model's log-probability of its line, the line's end included, and
+steps = n + 1: as in each direction of the search.
 """
 
 import json
