@@ -186,6 +186,7 @@ def test_a_misspelt_name_is_refused_before_data_is_made(
         (True, None, "large"),  # on the embedded set
         (True, "with/data.zip", "large"),
         (True, "without/data.zip", "small"),
+        (True, "missing/data.zip", "large"),  # only that it is missing is told
     ],
 )
 def test_the_preset_where_none_is_named(
@@ -199,11 +200,11 @@ def test_the_preset_where_none_is_named(
     """A GPU is given `large`, but not a job that stops for the pen strokes that `large` needs."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     (tmp_path / "with/inkml").mkdir(parents=True)
-    (tmp_path / "with/inkml/train.zip").touch()
+    (tmp_path / "without").mkdir()
+    for name in ("with/inkml/train.zip", "with/data.zip", "without/data.zip"):
+        (tmp_path / name).touch()
     assert runs._default_preset(tmp_path / archive if archive else None) == preset
-    assert ("without/inkml/train.zip: no such file" in "".join(capsys.readouterr().err.split("\n"))) == (
-        preset == "small"
-    )
+    assert ("inkml/train.zip: no such file" in "".join(capsys.readouterr().err.split("\n"))) == (preset == "small")
 
 
 def test_a_process_ends_with_the_exit_code(tmp_path: Path) -> None:

@@ -347,7 +347,7 @@ def _default_preset(crohme: Path | None) -> str:
 
     if not torch.cuda.is_available():
         return PRESETS[0]
-    if crohme is None or ink_beside(crohme).is_file():
-        return "large"
+    if crohme is None or not crohme.exists() or ink_beside(crohme).is_file():
+        return "large"  # of a missing archive, the error is told once it is opened
     err_console.print(f"{ink_beside(crohme)}: no such file, and `large` needs pen strokes; the preset is `small`")
     return "small"
