@@ -9,11 +9,11 @@ stage reads the files of the one before and is skipped if its own exist and were
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hmerbench.benchmarks import score as scoring
 from hmerbench.benchmarks.config import Config, RunSettings
@@ -129,80 +129,56 @@ def _begin(runs: Sequence[AnyRun], placing: Placing, force: bool) -> None:
         forget_trainings(runs)
 
 
-def _train(run: RunFolder, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
-    trainer.train(run, place.archive(), lambda _: after_each())
-
-
-def _recognize(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
-    recognition.predict(run, place.archive(), splits)
-
-
-def _score(run: RunFolder, place: Place, splits: Sequence[str], _: Callable[[], None]) -> None:
-    for result in scoring.score(run, place.archive(), splits).values():
-        console.print(f"{run.title}: {result}")
-
-
-def _train_language_model(run: LanguageRun, place: Place, _: Sequence[str], after_each: Callable[[], None]) -> None:
-    text = run.settings.text
-    language_training.train(run, _corpus(place, text.name == "captions", text.line_ends), lambda _: after_each())
-
-
 def _corpus(place: Place, captions: bool, line_ends: bool) -> Corpus:
     return caption_corpus(place.archive()) if captions else read_corpus(place.data(), line_ends)
 
 
-class Stage(NamedTuple):
-    """A stage of a run: whether it is done for a test set, and what does it for those for which it is not."""
-
-    done: Callable[[Any, str], bool]
-    do: Callable[[Any, Place, Sequence[str], Callable[[], None]], None]
-
-
-STAGES: Mapping[type, Sequence[Stage]] = {  # in their order, for each kind of run
-    RunFolder: (
-        Stage(lambda run, _: run.trained, _train),
-        Stage(RunFolder.recognized, _recognize),
-        Stage(RunFolder.scored, _score),
-    ),
-    LanguageRun: (Stage(LanguageRun.scored, _train_language_model),),
-}
-
-
 def _done(run: AnyRun, splits: Sequence[str]) -> bool:
-    return run.trained and all(stage.done(run, split) for stage in STAGES[type(run)] for split in splits)
+    return all(map(run.scored, splits))  # which it is with the weights and predictions that it has now
 
 
-def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
-    """Do the stages of a run that are not done yet, sending its files to the driver after every epoch and stage."""
+def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str], here: bool) -> None:
+    """Do the stages of a run that are not done yet, sending its files to the driver after every epoch and stage. In the
+    driver's own process, `here`, it is mirrored by another one while it trains."""
     name = f"runs/{settings.run_name}"
     run = kind(place.pull(name), settings)
-    for stage in STAGES[kind]:
-        if left := [split for split in splits if not stage.done(run, split)]:
-            stage.do(run, place, left, lambda: place.push(name))
-            place.push(name)
 
+    def send(*_: object) -> None:
+        place.push(name)
 
-def _do_stages_here(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str]) -> None:
-    """The same in this process, mirrored by another while the run trains."""
-    run = kind(place.pull(f"runs/{settings.run_name}"), settings)
-    if not run.trained:
+    begins = here and not run.trained
+    if begins:
         console.rule(f"{run.title}: training", align="left")
-    with nullcontext() if run.trained else tracking.live(run.path):
-        _do_stages(place, kind, settings, splits)
+    with tracking.live(run.path) if begins else nullcontext():
+        if not run.trained:
+            if isinstance(run, LanguageRun):
+                text = run.settings.text
+                language_training.train(run, _corpus(place, text.name == "captions", text.line_ends), send)
+            else:
+                trainer.train(run, place.archive(), send)
+            send()
+        if isinstance(run, LanguageRun):  # which its training tests
+            return
+        if left := [split for split in splits if not run.recognized(split)]:
+            recognition.predict(run, place.archive(), left)
+            send()
+        if left := [split for split in splits if not run.scored(split)]:
+            for result in scoring.score(run, place.archive(), left).values():
+                console.print(f"{run.title}: {result}")
+            send()
 
 
 def _complete(runs: Sequence[AnyRun], splits: Sequence[str], place: Place, placing: Placing) -> list[Exception]:
     """Do what is not done of these runs; return the errors of those that failed."""
     left = [run for run in runs if not _done(run, splits)]
-    jobs = placing.at_once(len(left)) if placing.engine == "local" else len(runs)
-    if jobs == 1 and placing.engine == "local":
-        engine = Here(place)
-    else:
-        engine = placing.open(place.path, place.workspace, place.workspace / "runs/logs", jobs)
     for run in runs:
         if run not in left:
             console.print(f"{run.title}: already done ({run.path})")
-    return _work(left, splits, engine, jobs)
+    if not left:
+        return []
+    if (jobs := placing.at_once(len(left))) == 1 and placing.engine == "local":
+        return _work(left, splits, Here(place), 1)
+    return _work(left, splits, placing.open(place.path, place.workspace, place.workspace / "runs/logs", jobs), jobs)
 
 
 def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here", at_once: int) -> list[Exception]:
@@ -220,7 +196,7 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = run = waiting.pop(name)
-                engine.start(name, _do_stages if elsewhere else _do_stages_here, type(run), run.settings, splits)
+                engine.start(name, _do_stages, type(run), run.settings, splits, not elsewhere)
             ended = engine.ended(MIRROR_SECONDS)
             for name, run in running.items() if elsewhere else ():
                 epochs[name] = _show_epoch(run, epochs[name])

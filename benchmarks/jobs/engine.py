@@ -52,7 +52,9 @@ class Placing:
             raise UserError("--cpus and --gpus are for the engine ray; local jobs share this machine")
 
     def at_once(self, runs: int) -> int:
-        """How many of `runs` runs to do at a time on this machine."""
+        """How many of `runs` runs to do at a time: on a cluster, as many as have room."""
+        if self.engine == "ray":
+            return runs
         if self.jobs is not None:
             return self.jobs
         import torch
