@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from hmerbench.benchmarks.config import SEED_LIMIT, RunSettings, Strict
-from hmerbench.benchmarks.resolve import read_named, refuse_filled_in
+from hmerbench.benchmarks.resolve import read_named
 from hmerbench.benchmarks.strict_files import validate
 from hmerbench.models.settings import LanguageConfig
 
@@ -65,7 +65,6 @@ class LanguageSettings(RunSettings):
 def resolve(recipe: str, seed: int) -> LanguageSettings:
     """Merge defaults <- recipe, a shipped name or a YAML file. The corpus is tied to them by `tied`."""
     name, keys, source = read_named(RECIPES, recipe)
-    refuse_filled_in(keys, source)
     return validate(LanguageSettings, keys | {"recipe": name, "seed": seed}, source)
 
 

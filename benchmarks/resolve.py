@@ -39,39 +39,51 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     """
     recipe_name, recipe_keys, recipe_source = read_named("recipes", recipe)
     preset_name, preset_keys, preset_source = read_named("presets", preset)
-    for keys, source in ((preset_keys, preset_source), (recipe_keys, recipe_source)):
-        refuse_filled_in(keys, source)
     source = f"{recipe_source} with {preset_source}"
-    merged = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
+    keys = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
     scale = (preset_keys.get("augmentation") or {}).get("scale")
-    if scale and (augmentation := merged["augmentation"]) and augmentation["scale"] is None:
-        merged["augmentation"] = augmentation | {"scale_of_others": scale}
-    merged["model"] = sized(merged.get("model", {}), source)
-    merged["select"] = select = str(merged.get("select", Config.model_fields["select"].default))  # a year is a number
+    if scale and (augmentation := keys["augmentation"]) and augmentation["scale"] is None:
+        keys["augmentation"] = augmentation | {"scale_of_others": scale}
+    keys["model"] = sized(keys.get("model", {}), source)
+    keys["select"] = _selection(str(keys.get("select", Config.model_fields["select"].default)), archive, source)
+    if archive is not None:
+        keys["data"] = _tied(keys.get("data", {}), archive)
+    return _with_digests(validate(Config, keys, source), source)
+
+
+def _selection(select: str, archive: Any, source: str) -> str:
+    """What selects the epoch on an archive. Raises UserError for a test set that nobody knows."""
     there = archive.test_splits if archive else ()
     known = *there, *(split for each in datasets().values() for split in each.tests)
     if select not in ("heldout", "last", *known):
         raise UserError(f"{source}: select: must be heldout, last or a test set, not {select[:40]!r}")
-    if archive is not None:
-        merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
-        if archive.name == "embedded":
-            merged["data"] |= dict.fromkeys(NEED_INK, 0)
-        if any(merged["data"].get(key) for key in NEED_INK):
-            merged["data"]["ink"] = archive.ink_digest
-        if select not in ("heldout", "last", *there):
-            merged["select"] = "heldout"
-            if archive.name != "embedded":
-                _tell_heldout(archive.path, select)
-    config = validate(Config, merged, source)
-    if config.search.language.weights:
-        if not (weights := config.search.language.path).is_file():
-            raise UserError(f"{source}: search.language.weights: there is no {weights}; `reproduce-lm` makes one")
-        config = config.changed({"search.language.digest": digest_of(weights)})
-    for path in config.search.together.weights:
+    if archive is None or select in ("heldout", "last", *there):
+        return select
+    if archive.name != "embedded":
+        _tell_heldout(archive.path, select)
+    return "heldout"
+
+
+def _tied(data: dict[str, Any], archive: Any) -> dict[str, Any]:
+    """The keys of `data`, tied to the contents of an archive."""
+    data = data | {"name": archive.name, "digest": archive.digest}
+    if archive.name == "embedded":
+        data |= dict.fromkeys(NEED_INK, 0)
+    return data | ({"ink": archive.ink_digest} if any(data.get(key) for key in NEED_INK) else {})
+
+
+def _with_digests(config: Config, source: str) -> Config:
+    """The settings, tied to the weights that the search reads with. Raises UserError if some are missing."""
+    language, together = config.search.language, config.search.together
+    if language.weights:
+        if not language.path.is_file():
+            raise UserError(f"{source}: search.language.weights: there is no {language.path}; `reproduce-lm` makes one")
+        config = config.changed({"search.language.digest": digest_of(language.path)})
+    for path in together.weights:
         if not path.is_file():
             raise UserError(f"{source}: search.together.runs: there is no {path}; train that run, or leave it out")
-    if weights := config.search.together.weights:
-        config = config.changed({"search.together.digests": [digest_of(path) for path in weights]})
+    if together.runs:
+        config = config.changed({"search.together.digests": [digest_of(path) for path in together.weights]})
     return config
 
 
@@ -113,7 +125,7 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
     """Name, keys and source of a shipped recipe or preset, or of a YAML file.
 
     A file with a key `base` overrides keys of the file that it names (one next to it, or a shipped one). `above` are
-    the files based on this one, to detect cycles.
+    the files based on this one, to detect cycles. Raises UserError if there is none, or if it sets what a run fills in.
     """
     if name in above:
         raise UserError(f"{kind}: {' is based on '.join((*above, name))}; remove one `base`")
@@ -130,6 +142,7 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
             raise UserError(f"{source}: {section}: must hold keys; remove it if it has none")
     for key in ABOUT:
         keys.pop(key, None)
+    refuse_filled_in(keys, source)
     if (base := keys.pop("base", None)) is not None:
         if not isinstance(base, str):
             raise UserError(

@@ -16,7 +16,7 @@ from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.printing import console, counted
 from hmerbench.benchmarks.recognition.predict import named_samples, recognize
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
-from hmerbench.benchmarks.resolve import read_named, refuse_filled_in
+from hmerbench.benchmarks.resolve import read_named
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import validate
 from hmerbench.benchmarks.training.learner import START, first_weights
@@ -61,8 +61,7 @@ def fine_tuned(weights: Path, preset: str, seed: int, archive: Archive, place: P
 def _effort(theirs: Config, weights: Path, preset: str) -> dict[str, Any]:
     """How the run is trained: as a preset says, or as the weights were, but less."""
     if preset:
-        _, keys, source = read_named("presets", preset)
-        refuse_filled_in(keys, source)
+        _, keys, _ = read_named("presets", preset)
         named_ = {"recipe": theirs.recipe, "preset": f"{Path(preset).stem}-from-{theirs.preset}"}
         told = {key: keys[key] for key in ("training", "augmentation") if key in keys}
         effort = validate(Config, named_ | told, preset)
