@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from hmerbench.benchmarks.config import Config, Search, digest_of_keys
+from hmerbench.benchmarks.config import Config, Language, Search, digest_of_keys
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.layout import abridged
@@ -68,14 +68,15 @@ def others(config: Config, device: torch.device) -> list[Network]:
 
 
 class Lines:
-    """Log-probabilities of hypotheses by the language model in a file.
+    """Log-probabilities of hypotheses by the language model of a run's settings.
 
-    Raises UserError if it lacks a symbol of the vocabulary or ends of lines, CheckpointError if it cannot be loaded.
+    Raises UserError if it lacks a symbol of the vocabulary or ends of lines, or is not the one that the run was made
+    with; CheckpointError if it cannot be loaded.
     """
 
-    def __init__(self, path: Path, vocabulary: Vocabulary) -> None:
+    def __init__(self, language: Language, vocabulary: Vocabulary) -> None:
+        path, symbols = language.path, [word for word in vocabulary.words if word not in SPECIAL]
         self.model = load_language_model(path)
-        symbols = [word for word in vocabulary.words if word not in SPECIAL]
         if lacking := [word for word in symbols if word not in self.model.lexicon.index]:
             raise UserError(
                 f"{path}: this language model lacks {len(lacking)} of the recognizer's {len(symbols)} symbols, such as "
@@ -83,19 +84,12 @@ class Lines:
             )
         if LINE_END not in self.model.lexicon.index:
             raise UserError(f"{path}: this language model knows no ends of lines; give one trained with text.line_ends")
-        with torch.no_grad():
-            self.vectors_VF = self.model.vectors(torch.arange(len(self.model.lexicon)))
-
-    @classmethod
-    def of(cls, search: Search, vocabulary: Vocabulary) -> "Lines":
-        """Those of a run's settings. Raises UserError also if the file is not the one that the run was made with."""
-        path, digest = search.language.path, search.language.digest
-        lines = cls(path, vocabulary)
-        if digest and digest_of(path) != digest:
+        if language.digest and digest_of(path) != language.digest:
             raise UserError(
                 f"{path}: the run was made with another language model; restore that one, or make another run"
             )
-        return lines
+        with torch.no_grad():
+            self.vectors_VF = self.model.vectors(torch.arange(len(self.model.lexicon)))
 
     def __call__(self, hypotheses: Sequence[Sequence[str]]) -> list[float]:
         """Log-probability in nats of each; the same tokens are read once."""
@@ -109,8 +103,8 @@ def rescored(
 ) -> list[Hypothesis]:
     """The hypotheses of an image with the language model's share in their scores, best first."""
     language, scored = search.language, list[Hypothesis]()
-    log_ps = lines([vocabulary.decode(hypothesis.ids) for hypothesis in hypotheses])
-    for h, tokens, log_p in zip(hypotheses, (len(h.ids) for h in hypotheses), log_ps, strict=True):
+    for h, log_p in zip(hypotheses, lines([vocabulary.decode(h.ids) for h in hypotheses]), strict=True):
+        tokens = len(h.ids)
         score = h.score + language.weight * log_p / (tokens + 1) ** search.alpha + language.length * tokens
         scored.append(replace(h, score=score))
     return sorted(scored, key=lambda hypothesis: hypothesis.score, reverse=True)
@@ -170,35 +164,40 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
         raise UserError(f"{run.weights_file}: there are no trained weights yet; train this run first")
     device, digest = best_device(), run.file_digest(run.weights_file.name)
     model = load_weights(run.weights_file, config.model).to(device).eval()
-    for split in splits:
-        samples = archive.samples(split, config.data.max_area, config.search.limit)
-        if large := sum(sample.image.size > config.data.max_area for sample in samples):
-            limit = f"data.max_area of {config.data.max_area:,} px"
-            reading = f"reading {len(samples) - large:,} of {len(samples):,} images"
-            err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
-        known = model.vocabulary.ids.keys()
-        if lacking := Counter(word for tokens in archive.captions(split).values() for word in {*tokens} - known):
-            words = abridged([f"{word} ({count})" for word, count in lacking.most_common()])
-            err_console.print(f"{split}: words that these weights lack, so their captions count as wrong: {words}")
-    # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
-    parts = search_processes(device)
     made_by = {"weights": digest, "settings": config.digest, "data": archive.digest, "revision": revision()}
     made_by |= {"device": device_name(device), "bf16": in_bf16(config.search.bf16, device)}
+    # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
+    parts = search_processes(device)
     at_once = parts > 1 and config.training.batching.order == "shape"
     for group in [splits] if at_once and splits else [[split] for split in splits]:
+        samples = named_samples(archive, group, config)
+        for split in group:
+            _tell_wrong(split, samples, archive, model, config.data.max_area)
         if at_once:
             with get_context("spawn").Pool(parts) as pool:  # CUDA does not survive a fork
                 shares = [(run.path, archive.path, group, made_by, part, parts) for part in range(parts)]
                 read = pool.starmap(_read_part, shares)
             found = {name: prediction for predictions in read for name, prediction in predictions.items()}
         else:
-            kept = Kept(run.path, made_by | {"sets": group})
-            found = recognize(model, config, named_samples(archive, group, config), device, ", ".join(group), kept=kept)
+            found = recognize(model, config, samples, device, group[0], kept=Kept(run.path, made_by | {"sets": group}))
         for split in group:
-            own = {name.partition("/")[2]: found[name] for name in found if name.partition("/")[0] == split}
+            own = {name.removeprefix(f"{split}/"): found[name] for name in found if name.startswith(f"{split}/")}
             write_predictions(run, split, own, model.vocabulary)
             run.record_source(f"predictions/{split}.tsv", digest)
     forget(run.path)  # not sooner: the same command, stopped in the last set, reads none of the others again
+
+
+def _tell_wrong(split: str, samples: Sequence[Sample], archive: Archive, model: Network, max_area: int) -> None:
+    """Count in a line each what is wrong whatever the network reads: images too large, words that it lacks."""
+    sizes = [sample.image.size for sample in samples if sample.id.startswith(f"{split}/")]
+    if large := sum(size > max_area for size in sizes):
+        reading = f"reading {len(sizes) - large:,} of {len(sizes):,} images"
+        limit = f"data.max_area of {max_area:,} px"
+        err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
+    known = model.vocabulary.ids.keys()
+    if lacking := Counter(word for tokens in archive.captions(split).values() for word in {*tokens} - known):
+        words = abridged([f"{word} ({count})" for word, count in lacking.most_common()])
+        err_console.print(f"{split}: words that these weights lack, so their captions count as wrong: {words}")
 
 
 def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> list[Sample]:
@@ -248,7 +247,7 @@ class ConfiguredSearcher:
         """Raises UserError for a language model or another network that does not fit (`search.language`,
         `search.together`)."""
         self.config, self.vocabulary, self.device = config, model.vocabulary, device
-        self.lines = Lines.of(config.search, model.vocabulary) if config.search.language.weights else None
+        self.lines = Lines(config.search.language, model.vocabulary) if config.search.language.weights else None
         self.bf16 = in_bf16(config.search.bf16, device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
             self.read = searcher(model, *others(config, device))

@@ -60,7 +60,10 @@ def test_a_line_has_the_probability_of_its_words_one_after_the_other():
 
 def test_hypotheses_are_ranked_by_both_models(weights):
     vocabulary = Vocabulary()
-    lines, listed = Lines(weights, vocabulary), [hypothesis("x + 1", -0.1), hypothesis("\\alpha", -0.2)]
+    lines, listed = (
+        Lines(Language(weights=str(weights)), vocabulary),
+        [hypothesis("x + 1", -0.1), hypothesis("\\alpha", -0.2)],
+    )
     log_p = lines([["x", "+", "1"], ["\\alpha"]])
     for weight, length, alpha in ((0.0, 0.0, 1.0), (2.0, 0.0, 1.0), (0.1, -0.3, 0.5)):
         search = Search(alpha=alpha, language=Language(weights="lm", weight=weight, length=length))
@@ -102,15 +105,15 @@ def test_weights_that_do_not_fit_are_one_clear_line(weights, tmp_path):
 def test_a_language_model_of_other_words_is_refused(weights):
     weights.write_bytes(pack_language_model(language_model([UNKNOWN, LINE_END, "the", "\\alpha"])))
     with pytest.raises(UserError, match="this language model lacks 109 of the recognizer's 110 symbols"):
-        Lines(weights, Vocabulary())
+        Lines(Language(weights=str(weights)), Vocabulary())
     weights.write_bytes(pack_language_model(language_model([word for word in WORDS if word != LINE_END])))
     with pytest.raises(UserError, match="this language model knows no ends of lines"):
-        Lines(weights, Vocabulary())
+        Lines(Language(weights=str(weights)), Vocabulary())
 
 
 def test_another_file_than_the_settings_name_is_refused(weights):
-    search = Search(language=Language(weights=str(weights), digest=digest_of(weights), weight=0.5))
-    Lines.of(search, Vocabulary())
+    language = Language(weights=str(weights), digest=digest_of(weights), weight=0.5)
+    Lines(language, Vocabulary())
     weights.write_bytes(pack_language_model(language_model([*WORDS, "more"])))
     with pytest.raises(UserError, match="the run was made with another language model"):
-        Lines.of(search, Vocabulary())
+        Lines(language, Vocabulary())
