@@ -66,8 +66,8 @@ def reason(error: Exception, uri: str) -> str:
     known = set(_words(without_secrets(uri))) | set(user.groups() if user else ())
     hidden = {*_words(uri), *_words(unquote(uri))} - known
     text = " ".join(str(error).split())
-    told = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in hidden)
-    return type(error).__name__ if told or not text else text[:160]
+    shows_hidden = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in hidden)
+    return type(error).__name__ if shows_hidden or not text else text[:160]
 
 
 def _words(uri: str) -> list[str]:

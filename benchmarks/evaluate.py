@@ -106,7 +106,7 @@ def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> di
     copy_part(run.path / "config.yaml", again.path / "config.yaml")
     copy_part(run.weights_file, again.weights_file)
     predict(again, archive, [split])
-    (rescored,) = score(again, archive, [split]).values()
+    (here,) = score(again, archive, [split]).values()
     committed = run.scores[split]
     right, right_here = ({row.id for row in each.expressions(split).values() if row.exact} for each in (run, again))
     lost, won = len(right - right_here), len(right_here - right)
@@ -118,7 +118,7 @@ def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> di
         "set": split,
         "n": committed.n,
         "committed": f"{committed.exprate:.2f}",
-        "here": f"{rescored.exprate:.2f}",
+        "here": f"{here.exprate:.2f}",
         "same": f"{same} of {committed.n}",
         "lost": lost,
         "won": won,
@@ -139,7 +139,7 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     announce(archive)
     for split in splits:
         archive.ground_truth(split)  # a caption that does not convert is reported now, not after the recognition
-    run = apart(recognizer, archive, results)
+    run = evaluated_run(recognizer, archive, results)
     with locked(run.path):
         predict(run, archive, splits)
         scores = score(run, archive, splits)
@@ -149,7 +149,7 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     return run.path
 
 
-def apart(recognizer: Recognizer, archive: Archive, results: Path) -> RunFolder:
+def evaluated_run(recognizer: Recognizer, archive: Archive, results: Path) -> RunFolder:
     """The folder for what a network reads of an archive that is not their own: other weights and other settings have
     another digest in its name, whatever their files are called, and so has another archive's folder. It has copies of
     both, so that `predict` and `score` take it for a run. Raises UserError while another process works there."""

@@ -6,7 +6,6 @@ import fcntl
 import gzip
 import hashlib
 import io
-import json
 import os
 import re
 import secrets
@@ -40,13 +39,6 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         raise
     finally:
         partial.unlink(missing_ok=True)
-
-
-def content_of(name: str, data: Any) -> str | bytes:
-    """What to write to a file: plain data as .json or .jsonl, text and bytes as they are."""
-    if name.endswith(".jsonl"):
-        return "".join(json.dumps(row) + "\n" for row in data)
-    return data if isinstance(data, str | bytes) else json.dumps(data, indent=1) + "\n"
 
 
 def remove_partial(folder: Path) -> None:

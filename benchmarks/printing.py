@@ -56,10 +56,10 @@ def progress(items: Iterable[Item], what: str) -> Iterator[Item]:
         with Progress(*columns, console=err_console, transient=True) as bar:
             yield from bar.track(items, total, description=what)
         return
-    told = time.monotonic()
+    printed = time.monotonic()
     for done, item in enumerate(items):
-        if time.monotonic() - told > QUIET_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - printed > QUIET_SECONDS:
+            printed = time.monotonic()
             err_console.print(f"  {what}: {f'{100 * done // total} %' if total else f'{done:,}'}")
         yield item
 

@@ -63,8 +63,8 @@ def recognize(
             raise
         except Exception as error:  # one bad image must not stop the others
             faults += 1
-            told = error if isinstance(error, UserError) else f"{path}: {one_line(error)}"
-            print(f"error: {printable(told)}", file=sys.stderr)
+            message = error if isinstance(error, UserError) else f"{path}: {one_line(error)}"
+            print(f"error: {printable(message)}", file=sys.stderr)
     if read:
         each = (time.perf_counter() - began) / read
         print(f"read {read} of {len(images)} by {recognizer.name}, {each:.2f} s each", file=sys.stderr)

@@ -329,11 +329,11 @@ def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = Fa
         return run, archive
     if trains:
         raise UserError(f"{archive.path}: {folder} was trained on other data (their digests differ); give that archive")
-    from hmerbench.benchmarks.evaluate import apart
+    from hmerbench.benchmarks.evaluate import evaluated_run
     from hmerbench.benchmarks.printing import err_console
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
 
-    run = apart(Recognizer.load(folder), archive, results)
+    run = evaluated_run(Recognizer.load(folder), archive, results)
     err_console.print(f"{archive.path}: not what {folder} was trained on, so results are kept apart: {run.path}")
     return run, archive
 

@@ -40,12 +40,12 @@ class Ray:
                 ray.init(logging_level=logging.WARNING)  # else it prints the address, which may hold a password
             except (ConnectionError, ValueError) as error:
                 address = os.environ.get("RAY_ADDRESS", "")
-                told = f"RAY_ADDRESS={without_secrets(address)}"
+                place = f"RAY_ADDRESS={without_secrets(address)}"
                 if _answers(address):  # Ray says no more than that it failed
                     fix = "give its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), or its version of Ray"
-                    raise UserError(f"{told}: something answers there, but lets this program not in; {fix}") from None
+                    raise UserError(f"{place}: something answers there, but lets this program not in; {fix}") from None
                 fix = "start it, or unset RAY_ADDRESS to use this machine"
-                raise UserError(f"no Ray cluster at {told}: {reason(error, address)}; {fix}") from None
+                raise UserError(f"no Ray cluster at {place}: {reason(error, address)}; {fix}") from None
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if gpus is None:
             gpus = 1 if any("GPU" in node for node in nodes) else 0

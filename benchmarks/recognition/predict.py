@@ -98,7 +98,7 @@ class Lines:
         return [log_p[tuple(tokens)] for tokens in hypotheses]
 
 
-def rescored(
+def with_language_model(
     hypotheses: Sequence[Hypothesis], lines: Lines, search: Search, vocabulary: Vocabulary
 ) -> list[Hypothesis]:
     """The hypotheses of an image with the language model's share in their scores, best first."""
@@ -283,7 +283,7 @@ class ConfiguredSearcher:
                 f"{id_}: the network overflows on this image, so its weights are unusable; give or train others"
             )
         if self.lines:
-            hypotheses = rescored(hypotheses, self.lines, self.config.search, self.vocabulary)
+            hypotheses = with_language_model(hypotheses, self.lines, self.config.search, self.vocabulary)
         return ranked(hypotheses, self.config, self.vocabulary)
 
 

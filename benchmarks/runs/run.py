@@ -19,7 +19,7 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no
 
 from hmerbench.benchmarks.config import RunSettings
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import content_of, folders_with, write_atomically
+from hmerbench.benchmarks.files import folders_with, write_atomically
 from hmerbench.benchmarks.language_settings import SCHEMA, LanguageSettings
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.strict_files import first_fault, flat, read_plain, read_yaml, validate
@@ -109,7 +109,11 @@ class Run(Generic[Settings]):
 
     def write(self, name: str, content: Any) -> None:
         """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
-        write_atomically(self.path / name, content_of(name, content))
+        if name.endswith(".jsonl"):
+            content = "".join(json.dumps(row) + "\n" for row in content)
+        elif not isinstance(content, str | bytes):
+            content = json.dumps(content, indent=1) + "\n"
+        write_atomically(self.path / name, content)
 
     @cached_property
     def settings(self) -> Settings:

@@ -42,8 +42,8 @@ class Team:
         values = {name: os.environ.get(name) or default for name, default in names.items()}
         lacking = values["WORLD_SIZE"] != "1" and not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
         if lacking or not all(value.isdecimal() for value in values.values()):
-            told = ", ".join(f"{name}={value}" for name, value in values.items())
-            raise UserError(f"{told}: these are not as torchrun sets them; start with torchrun, or unset them")
+            variables = ", ".join(f"{name}={value}" for name, value in values.items())
+            raise UserError(f"{variables}: these are not as torchrun sets them; start with torchrun, or unset them")
         rank, world, local = map(int, values.values())
         device = best_device(local)
         gpu = device if device.type == "cuda" else None

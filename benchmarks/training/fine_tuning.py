@@ -63,8 +63,8 @@ def _effort(theirs: Config, weights: Path, preset: str) -> dict[str, Any]:
     if preset:
         _, keys, _ = read_named("presets", preset)
         named_ = {"recipe": theirs.recipe, "preset": f"{Path(preset).stem}-from-{theirs.preset}"}
-        told = {key: keys[key] for key in ("training", "augmentation") if key in keys}
-        effort = validate(Config, named_ | told, preset)
+        own = {key: keys[key] for key in ("training", "augmentation") if key in keys}
+        effort = validate(Config, named_ | own, preset)
         return effort.model_dump(mode="json", include={"preset", "training", "augmentation"})
     less = {"training.epochs": EPOCHS, "training.optimizer.lr": RATE * theirs.training.optimizer.lr}
     less |= {"training.batching.curriculum": 0, "training.early_stop": None}

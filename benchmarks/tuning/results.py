@@ -91,18 +91,18 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
         if default_rates and best_rates:
             where = "on another held-out part, from another initialization"
             pairs.append((f"the same, seed {other.seed}", other, default_rates[-1], best_rates[-1], where))
-    gains, apart = [], False
+    gains, distinct = [], False
     for label, config, of_default, of_best, where in pairs:
         n = heldout_size(config, archive, checks=config is not problem.base)
         lines.append((label, _rate(of_default, n), _rate(of_best, n)))
         gains.append(f"{of_best - of_default:+.2f} points {where}")
-        apart = printed_interval(of_best, n)[0] > printed_interval(of_default, n)[1]  # the check, if any, decides
+        distinct = printed_interval(of_best, n)[0] > printed_interval(of_default, n)[1]  # the check, if any, decides
     show(f"study {study.study_name}", [dict(zip(columns, line, strict=True)) for line in lines])
     states = Counter(trial.state for trial in study.trials)
     complete, pruned, failed = states[TrialState.COMPLETE], states[TrialState.PRUNED], states[TrialState.FAIL]
     console.print(f"trials   {complete} complete, {pruned} stopped early, {failed} interrupted")
     console.print("gain     " + "\n         ".join(gains))
-    if not apart:
+    if not distinct:
         console.print(
             "note     the intervals of default and best overlap: on these few expressions best.yaml is not shown to be "
             "better; compare both at full length over several seeds (SEEDS='7 8 9', then hmerbench compare)"

@@ -9,7 +9,7 @@ import torch
 from hmerbench.benchmarks.config import Language, Search
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import digest_of
-from hmerbench.benchmarks.recognition.predict import Lines, rescored
+from hmerbench.benchmarks.recognition.predict import Lines, with_language_model
 from hmerbench.models.files import CheckpointError
 from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.language import (
@@ -71,11 +71,11 @@ def test_hypotheses_are_ranked_by_both_models(weights):
             h.score + weight * p / (len(h.ids) + 1) ** alpha + length * len(h.ids)
             for h, p in zip(listed, log_p, strict=True)
         ]
-        found = rescored(listed, lines, search, vocabulary)
+        found = with_language_model(listed, lines, search, vocabulary)
         assert [h.score for h in found] == pytest.approx(sorted(totals, reverse=True))
         assert {h.ids: h.forward for h in found} == {h.ids: h.forward for h in listed}
     assert totals[1] > totals[0] and found[0].ids == listed[1].ids
-    assert rescored([], lines, search, vocabulary) == []
+    assert with_language_model([], lines, search, vocabulary) == []
 
 
 def test_weights_are_read_back(weights, tmp_path):
