@@ -308,7 +308,7 @@ TOLD: dict[str, dict[str, list[str]]] = {
         ],
         "counted in the history": ["693 lines", "seed 7 was trained at"],
         "tests/evaluation/scoring/test_stats_writers.py": ["101, 50 and 80 wrote", "less than 0.2 points"],
-        "tests/evaluation/scoring/test_stats_sampling.py": ["of 1,000 intervals", "95 % is right", *COVERAGE_TABLE],
+        "tests/evaluation/scoring/test_stats_sampling.py": ["of 1,000 simulated intervals", "95 % is right", *COVERAGE_TABLE],
         "tests/data": [
             "51 of 2016 and 2019",
             "2,994 training files",
@@ -329,12 +329,12 @@ TOLD: dict[str, dict[str, list[str]]] = {
             "38.99,",
             "after 24 of 25 epochs",
             "94.20 and 96.87",
-            "in epoch 13;",
+            "restarted in epoch 13",
         ],
         "times of the history": ["19:09:04", "19:09:58", "19:11:36", "21:11:33", "00:08:26", "03:54"],
         "tests of before": ["p = 0.017 within its preset, 0.055 over twelve steps", "p = 0.162", "p = 0.253"],
         "seeds": [
-            "seeds 8 and 9 of `small`, and seed 10",
+            "seeds 8 and 9 of `small`, and because of them seed 10",
             "`large`, seed 8",
             "`large`, seed 7,",
             "seeds 8 and 9 |",
