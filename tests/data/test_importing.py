@@ -19,7 +19,7 @@ from hmerbench.benchmarks.data.importing import tables, write
 from hmerbench.benchmarks.data.importing.captions import Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.inkml import drawn, ink_of
 from hmerbench.benchmarks.data.importing.pickled import unpickled
-from hmerbench.benchmarks.data.importing.source import Choice, LeftOut, Source, listed
+from hmerbench.benchmarks.data.importing.source import Choice, Source, listed
 from hmerbench.benchmarks.data.importing.write import import_data, reader_of
 from hmerbench.benchmarks.data.normalize_image import drawn_as_crohme
 from hmerbench.benchmarks.errors import UserError
@@ -462,11 +462,11 @@ def test_tables_are_read_strictly(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     (tmp_path / "a.png").write_bytes(encoded(1))
     if isinstance(expected, list):
-        assert [found.latex for found in tables.read_tables(Source(tmp_path), LeftOut())] == expected
+        assert [found.latex for found in tables.read_tables(Source(tmp_path))] == expected
         return
     with pytest.raises(UserError, match=rf"{name}.*{expected}") as caught:
         assert reader_of(Source(tmp_path / name)).read is tables.read_tables
-        list(tables.read_tables(Source(tmp_path / name), LeftOut()))
+        list(tables.read_tables(Source(tmp_path / name)))
     assert "\n" not in str(caught.value)
 
 
@@ -498,9 +498,9 @@ def test_a_small_parquet_takes_little_memory(megabytes: int, tmp_path: Path) -> 
     path = tmp_path / "a.parquet"
     writer.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30, store_schema=False)
     assert path.stat().st_size < 100_000
-    reading = tables.read_parquet(Source(tmp_path), left_out := LeftOut())
+    reading = tables.read_parquet(source := Source(tmp_path))
     if megabytes > 64:
-        assert not list(reading) and " bytes unpack to 7" in next(iter(left_out.names))
+        assert not list(reading) and " bytes unpack to 7" in next(iter(source.left_out))
     else:
         taken = arrow.total_allocated_bytes()
         assert next(reading).latex == "x" and arrow.total_allocated_bytes() - taken < 1e8

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, LeftOut, Source, split_of
+from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, Source, split_of
 from hmerbench.benchmarks.data.importing.tables import pairs
 from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, largest_scale, parsed, points_of
 from hmerbench.benchmarks.errors import UserError
@@ -22,7 +22,7 @@ TRUTHS = ("normalizedLabel", "truth", "label")  # annotations of LaTeX; the firs
 BORDER = 2 * MARGIN + 2
 
 
-def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
+def read(source: Source) -> Iterator[Expression]:
     """The expressions of all files; lists (ID, LaTeX) have that of those that do not tell it."""
     stems, listed = {PurePosixPath(name).stem for name in source.tables(".inkml")}, dict[tuple[str, str], str]()
     for table in source.tables(".txt", ".tsv"):
@@ -39,7 +39,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
                 raise ValueError("no annotation of its LaTeX (truth, normalizedLabel or label)")
             image = drawn(strokes)
         except (ValueError, UserError) as error:
-            left_out.add(name, one_line(error))
+            source.leave_out(name, one_line(error))
             continue
         told = next(iter(notes.get("splitTagOriginal", ())), "").lower()
         split = {"synthetic": "train", "symbols": "train"}.get(told) or SPLITS.get(told, told)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source, split_of
+from hmerbench.benchmarks.data.importing.source import NO_CAPTION, NO_IMAGE, Expression, Source, split_of
 from hmerbench.benchmarks.data.importing.tables import pair, pairs
 from hmerbench.benchmarks.data.normalize_image import ENDINGS
 from hmerbench.models.files import one_line, refuse_far_places
@@ -57,34 +57,34 @@ def found(source: Source) -> bool:
     return bool(source.tables(".pkl", ".pickle")) and (bool(source.listed) or bool(_lists(source)))
 
 
-def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
+def read(source: Source) -> Iterator[Expression]:
     """The expressions of all pickles, with captions from the lists beside them."""
     for name in source.tables(".pkl", ".pickle"):
         try:
             held = unpickled(source.read(name))
         except ValueError as error:
-            left_out.add(name, str(error))
+            source.leave_out(name, str(error))
             continue
         lists = [table for table in _lists(source) if _belong(name, table)]
         if not lists:
-            left_out.add(name, "no list of captions (NAME<TAB>LaTeX) beside it")
+            source.leave_out(name, "no list of captions (NAME<TAB>LaTeX) beside it")
             continue
         stems = {_stem(key): key for key in held}
         if len(stems) < len(held):
-            left_out.add(name, "two images of one name")
+            source.leave_out(name, "two images of one name")
         named = set[str]()
         for table in lists:
             for key, latex in pairs(source.lines(table)):
                 named.add(_stem(key))
                 image = held.get(stems.get(_stem(key), ""))
                 if image is None:
-                    left_out.add(key, "no image for the caption")
+                    source.leave_out(key, NO_IMAGE)
                 elif (gray := _gray(image)) is None:
-                    left_out.add(key, "its image is no array of gray values")
+                    source.leave_out(key, "its image is no array of gray values")
                 else:
                     yield Expression(_stem(key), gray, latex, split_of(table) or split_of(name))
         for stem in sorted(stems.keys() - named):
-            left_out.add(stem, NO_CAPTION)
+            source.leave_out(stem, NO_CAPTION)
 
 
 def unpickled(content: bytes) -> dict[str, Any]:

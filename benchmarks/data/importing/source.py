@@ -4,7 +4,7 @@ expression belongs to: as its source or a list says, or a share held out by writ
 import io
 import os
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +23,7 @@ from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, read_text
 from hmerbench.evaluation.strict import first_twice
 
 MAX_IMAGE = 64 << 20  # bytes
-NO_CAPTION = "no caption for the image"
+NO_CAPTION, NO_IMAGE = "no caption for the image", "no image for the caption"
 MAX_TABLE = 1 << 30  # bytes of images in one file
 MAX_TEXT = 256 << 20  # bytes of a list of captions; an archive's have 64 MB
 IMAGE_FOLDERS = ("", "img", "imgs", "image", "images", "off_image_train", "off_image_test")
@@ -55,18 +55,9 @@ class Row:
     size: int = field(repr=False)
 
 
-@dataclass
-class LeftOut:
-    """What is not imported, and why: names of expressions by reason."""
-
-    names: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, name: str, reason: str) -> None:
-        self.names.setdefault(reason, []).append(name)
-
-
 class Source:
-    """The files at a place by name, with forward slashes; hidden ones and what macOS leaves are passed over."""
+    """The files at a place by name, with forward slashes, hidden ones and what macOS leaves passed over; and what of
+    them is not imported."""
 
     def __init__(self, path: Path):
         refuse_pipe(path)
@@ -76,6 +67,10 @@ class Source:
         self._zip = ZipStore(path, root="") if path.suffix.lower() == ".zip" else None
         self._named = set[str]()  # image files that captions name
         self._root = path if path.is_dir() else path.parent
+        self.left_out: dict[str, list[str]] = {}  # names of expressions by reason
+
+    def leave_out(self, name: str, reason: str) -> None:
+        self.left_out.setdefault(reason, []).append(name)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -128,24 +123,26 @@ class Source:
                 found.setdefault(path.stem, []).append(name)
         return found
 
-    def images(self, beside: str, name: str) -> list[str]:
-        """The image files that `name`, in a table in the folder `beside`, can mean: the nearest, one if all is well.
+    def expressions(self, table: str, name: str, latex: str, split: str, writer: str = "") -> Iterator[Expression]:
+        """The expression of a caption in a table, if `name` is that of one image."""
+        images = self.find(table, name)
+        self._named.update(images)
+        if len(images) == 1:
+            yield Expression(PurePosixPath(images[0]).stem, images[0], latex, split, writer)
+        elif images:
+            self.leave_out(name, f"two images of one name ({', '.join(images[:2])})")
+        else:
+            self.leave_out(name, NO_IMAGE)
 
-        A name may have its ending or not, and a path or not.
-        """
-        found = self.find(beside, name)
-        self._named.update(found)
-        return found
-
-    def find(self, beside: str, name: str) -> list[str]:
-        """The same, without counting them as named."""
-        path = PurePosixPath(name.replace("\\", "/"))
+    def find(self, table: str, name: str) -> list[str]:
+        """The image files that `name`, in a table, can mean: the nearest. It may lack its ending, and its path."""
+        path, beside = PurePosixPath(name.replace("\\", "/")), PurePosixPath(table).parent
         for folder in IMAGE_FOLDERS:
-            if (exact := (PurePosixPath(beside) / folder / path).as_posix().lstrip("./")) in self.sizes:
+            if (exact := (beside / folder / path).as_posix().lstrip("./")) in self.sizes:
                 return [exact]
         stems = {path.name, path.stem} if path.suffix.lower() in ENDINGS else {path.name}
         found = [file for stem in sorted(stems) for file in self._by_stem.get(stem, ())]
-        for near in (PurePosixPath(beside), *PurePosixPath(beside).parents):  # the source itself last
+        for near in (beside, *beside.parents):  # the source itself last
             if below := [file for file in found if PurePosixPath(file).is_relative_to(near)]:
                 return below
         return []
@@ -192,23 +189,23 @@ class Choice:
     seed: int = 7
 
 
-def chosen(rows: list[Row], choice: Choice, left_out: LeftOut) -> list[Row]:
+def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> list[Row]:
     """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set."""
     lists, kept = dict(choice.listed), list[Row]()
     for row in rows:
         row.split = lists.get(row.id, "") if lists else choice.everything or row.split
         if lists and not row.split:
-            left_out.add(row.id, "not in the list of splits")
+            source.leave_out(row.id, "not in the list of splits")
         else:
             kept.append(row)
     if choice.test_share:
-        return _held_out(kept, choice, left_out)
+        return _held_out(kept, choice, source)
     for row in kept:
         row.split = row.split or "test"
     return kept
 
 
-def _held_out(rows: list[Row], choice: Choice, left_out: LeftOut) -> list[Row]:
+def _held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
     """`test_share` of what is in train or in no split becomes the test set: whole writers where they are known, whose
     formulas that occur in train are left out; else whole formulas."""
     if not 0 < choice.test_share < 1:
@@ -229,7 +226,7 @@ def _held_out(rows: list[Row], choice: Choice, left_out: LeftOut) -> list[Row]:
     kept = []
     for row in rows:
         if id(row) in held and row.tokens in seen:
-            left_out.add(row.id, "of a held-out writer, but its formula occurs in train")
+            source.leave_out(row.id, "of a held-out writer, but its formula occurs in train")
         else:
             kept.append(row)
     return kept

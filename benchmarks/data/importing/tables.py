@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from hmerbench.benchmarks.data.importing.source import MAX_IMAGE, Expression, LeftOut, Source, split_of, split_of_image
+from hmerbench.benchmarks.data.importing.source import MAX_IMAGE, Expression, Source, split_of, split_of_image
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
@@ -47,36 +47,14 @@ TABBED = Form()
 FORMS = [Form(between, last) for last in (False, True) for between in "\t|;, "]
 
 
-def with_image(
-    source: Source, beside: str, name: str, latex: str, split: str, left_out: LeftOut, writer: str = ""
-) -> Iterator[Expression]:
-    """The expression of a caption, if it has one image."""
-    images = source.images(beside, name)
-    if len(images) == 1:
-        yield Expression(PurePosixPath(images[0]).stem, images[0], latex, split, writer)
-    elif images:
-        left_out.add(name, f"two images of one name ({', '.join(images[:2])})")
-    else:
-        left_out.add(name, "no image for the caption")
-
-
-def _beside(table: str) -> str:
-    return PurePosixPath(table).parent.as_posix()
-
-
 # ---------------------------------------------------------------------------------------------- lists of captions
 
 
-def has_captions(source: Source) -> bool:
-    """Whether any text file begins with the name of an image and LaTeX."""
-    return any(_lists(source))
-
-
-def read_captions(source: Source, left_out: LeftOut) -> Iterator[Expression]:
-    for table, form in _lists(source):
+def read_captions(source: Source) -> Iterator[Expression]:
+    for table, form in lists(source):
         for name, latex in pairs(source.lines(table), form):
             split = split_of(table) or split_of_image(name)
-            yield from with_image(source, _beside(table), name, latex, split, left_out)
+            yield from source.expressions(table, name, latex, split)
 
 
 def pairs(lines: Iterable[str], form: Form = TABBED) -> Iterator[tuple[str, str]]:
@@ -101,54 +79,50 @@ def pair(line: str, form: Form = TABBED) -> tuple[str, str]:
     return name.strip(), latex.strip()
 
 
-def _lists(source: Source) -> Iterator[tuple[str, Form]]:
+def lists(source: Source) -> Iterator[tuple[str, Form]]:
     """The lists among the text files, each in the form in which most of its first lines name images."""
     for table in source.tables(*LISTS):
         lines = [line for line in islice(source.lines(table), LINES) if line.strip()]
-        named = {form: sum(_names(source, _beside(table), line, form) for line in lines) for form in FORMS}
+        named = {form: sum(_names(source, table, line, form) for line in lines) for form in FORMS}
         best = max(FORMS, key=lambda form: named[form])  # of several, the first
         if named[best]:
             yield table, best
 
 
-def _names(source: Source, beside: str, line: str, form: Form) -> bool:
+def _names(source: Source, table: str, line: str, form: Form) -> bool:
     """Whether a line in a form names an image and has LaTeX."""
     name, latex = pair(line, form) if form.between in line else ("", "")
-    return bool(latex and source.find(beside, name))
+    return bool(latex and source.find(table, name))
 
 
 # ---------------------------------------------------------------------------------------------- numbered formulas
 
 
-def has_numbers(source: Source) -> bool:
-    """Whether there are formulas, and a list whose every line is an image and a number."""
-    return bool(_formulas(source)) and any(_numbered(source))
-
-
-def read_numbered(source: Source, left_out: LeftOut) -> Iterator[Expression]:
+def read_numbered(source: Source) -> Iterator[Expression]:
     """The expressions of all lists; their formulas are in the file that has the name of the split, else in the
     first."""
-    for table in _numbered(source):
+    for table in numbered(source):
         split, files = split_of(table), _formulas(source)
         file = next((name for name in files if split and split in PurePosixPath(name).name), files[0])
         formulas = source.text(file).split("\n")
         for line in filter(None, source.lines(table)):
             name, number = _name_and_number(line)
             if number >= len(formulas):
-                left_out.add(name, "its number is above that of the last formula")
+                source.leave_out(name, "its number is above that of the last formula")
             else:
-                yield from with_image(source, _beside(table), name, formulas[number], split, left_out)
+                yield from source.expressions(table, name, formulas[number], split)
 
 
 def _formulas(source: Source) -> list[str]:
     return [name for name in source.tables(*NUMBERED) if "formulas" in PurePosixPath(name).name]
 
 
-def _numbered(source: Source) -> Iterator[str]:
-    for table in source.tables(*NUMBERED):
+def numbered(source: Source) -> Iterator[str]:
+    """The lists whose every line is an image and a number, if there are formulas, too."""
+    for table in source.tables(*NUMBERED) if _formulas(source) else ():
         lines = [line for line in islice(source.lines(table), 5) if line.strip()]
         listed = "formulas" not in PurePosixPath(table).name and lines and all(map(_NUMBERED.fullmatch, lines))
-        if listed and any(source.find(_beside(table), _name_and_number(line)[0]) for line in lines):
+        if listed and any(source.find(table, _name_and_number(line)[0]) for line in lines):
             yield table
 
 
@@ -162,15 +136,14 @@ def _name_and_number(line: str) -> tuple[str, int]:
 
 def has_one_each(source: Source) -> bool:
     """Whether some files have the names of images."""
-    named = (name for name in source.tables(*ONE_EACH) if source.find(_beside(name), PurePosixPath(name).stem))
+    named = (name for name in source.tables(*ONE_EACH) if source.find(name, PurePosixPath(name).stem))
     return not source.listed and len([*islice(named, FEWEST)]) == FEWEST
 
 
-def read_one_each(source: Source, left_out: LeftOut) -> Iterator[Expression]:
+def read_one_each(source: Source) -> Iterator[Expression]:
     for name in source.tables(*ONE_EACH):
-        beside, latex = _beside(name), " ".join(source.text(name).split())
-        split = split_of(f"{beside}/x")
-        yield from with_image(source, beside, PurePosixPath(name).stem, latex, split, left_out)
+        path, latex = PurePosixPath(name), " ".join(source.text(name).split())
+        yield from source.expressions(name, path.stem, latex, split_of(f"{path.parent}/x"))
 
 
 # ------------------------------------------------------------------------------------------------- tables with columns
@@ -201,19 +174,18 @@ def has_columns(source: Source) -> bool:
     return False
 
 
-def read_tables(source: Source, left_out: LeftOut) -> Iterator[Expression]:
+def read_tables(source: Source) -> Iterator[Expression]:
     for table in source.tables(*TABLES):
         if not _fits(source, table):
             continue
-        beside = PurePosixPath(table).parent.as_posix()
         for number, row in enumerate(rows(source, table), 1):
             image, latex = _named(row, IMAGE), _named(row, LATEX)
             if not image or not latex:
-                left_out.add(f"{table}, row {number}", "no image or no LaTeX in the row")
+                source.leave_out(f"{table}, row {number}", "no image or no LaTeX in the row")
                 continue
-            split = value(row, SPLIT) or split_of_image(str(row[image])) or split_of(table)
             name, text = str(row[image]), str(row[latex])
-            yield from with_image(source, beside, name, text, split, left_out, value(row, WRITER))
+            split = value(row, SPLIT) or split_of_image(name) or split_of(table)
+            yield from source.expressions(table, name, text, split, value(row, WRITER))
 
 
 def value(row: Mapping[str, Any], columns: Iterable[str]) -> str:
@@ -268,7 +240,7 @@ def _named(row: Mapping[str, Any], columns: Iterable[str]) -> str:
     return next((name for name in columns if row.get(name) not in (None, "") and not isinstance(row[name], dict)), "")
 
 
-def read_parquet(source: Source, left_out: LeftOut) -> Iterator[Expression]:
+def read_parquet(source: Source) -> Iterator[Expression]:
     """The expressions of all parquet files, a few in memory at a time."""
     try:
         import pyarrow as arrow
@@ -282,16 +254,16 @@ def read_parquet(source: Source, left_out: LeftOut) -> Iterator[Expression]:
             columns, groups = file.schema_arrow.names, map(file.metadata.row_group, range(file.num_row_groups))
             unpacked = sum(group.total_byte_size for group in groups)
         except (arrow.ArrowException, OSError) as error:
-            left_out.add(table, f"not parquet ({one_line(error)})")
+            source.leave_out(table, f"not parquet ({one_line(error)})")
             continue
         if unpacked > max(MAX_IMAGE, MAX_GROWTH * len(content)):
-            left_out.add(table, f"its {len(content):,} bytes unpack to {unpacked:,}")
+            source.leave_out(table, f"its {len(content):,} bytes unpack to {unpacked:,}")
             continue
         kinds = {name: file.schema_arrow.field(name).type for name in columns}
         images = [name for name, kind in kinds.items() if arrow.types.is_struct(kind) or arrow.types.is_binary(kind)]
         if not images or not any(name in LATEX for name in columns):
             have = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
-            left_out.add(table, f"no column of images as bytes, or none of LaTeX, only {have}")
+            source.leave_out(table, f"no column of images as bytes, or none of LaTeX, only {have}")
             continue
         number = 0
         for batch in file.iter_batches(batch_size=ROWS):
@@ -302,7 +274,7 @@ def read_parquet(source: Source, left_out: LeftOut) -> Iterator[Expression]:
                 path = (held.get("path") if isinstance(held, dict) else "") or f"{PurePosixPath(table).stem}_{number}"
                 latex = value(row, LATEX)
                 if not isinstance(content, bytes) or not latex or len(content) > MAX_IMAGE:
-                    left_out.add(f"{table}, row {number}", "no image or no LaTeX in the row")
+                    source.leave_out(f"{table}, row {number}", "no image or no LaTeX in the row")
                     continue
                 split = value(row, SPLIT) or split_of(table)
                 yield Expression(PurePosixPath(path).stem, content, latex, split, value(row, WRITER))

@@ -19,7 +19,7 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
 from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
-from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Choice, Expression, LeftOut, Row, Source, chosen
+from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Choice, Expression, Row, Source, chosen
 from hmerbench.benchmarks.data.layout import WRITERS, abridged
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import UserError
@@ -37,7 +37,7 @@ class Reader(NamedTuple):
 
     name: str
     found: Callable[[Source], bool]
-    read: Callable[[Source, LeftOut], Iterator[Expression]]
+    read: Callable[[Source], Iterator[Expression]]
 
 
 READERS = (
@@ -45,17 +45,16 @@ READERS = (
     Reader("parquet", lambda source: bool(source.tables(".parquet")), tables.read_parquet),
     Reader("pickled images", pickled.found, pickled.read),
     Reader("table with columns", tables.has_columns, tables.read_tables),
-    Reader("numbered formulas", tables.has_numbers, tables.read_numbered),
-    Reader("list of captions", tables.has_captions, tables.read_captions),
+    Reader("numbered formulas", lambda source: any(tables.numbered(source)), tables.read_numbered),
+    Reader("list of captions", lambda source: any(tables.lists(source)), tables.read_captions),
     Reader("a file for each image", tables.has_one_each, tables.read_one_each),
 )
 
 
 def reader_of(source: Source) -> Reader:
     """The layout of a source, told by its content. Raises UserError for none."""
-    for reader in READERS:
-        if reader.found(source):
-            return reader
+    if reader := next((reader for reader in READERS if reader.found(source)), None):
+        return reader
     known = (
         "ID.inkml, caption.txt (ID, a tab or a blank, LaTeX) beside images, ID.txt for each, metadata.jsonl or .csv, "
         "a JSON list, parquet, numbered formulas, or images.pkl"
@@ -69,29 +68,29 @@ def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep
     What is not made `tidy` is taken as it is: captions in tokens, images as a network reads them. Raises UserError for
     a source in no known layout, and if nothing is left.
     """
-    source, left_out = Source(path), LeftOut()
+    source = Source(path)
     reader = reader_of(source)
     console.print(f"{path}: {reader.name}")
     with tempfile.TemporaryFile(dir=target.parent) as spool:
-        rows = list(_spooled(reader.read(source, left_out), source, spool, left_out, limits, tidy))
-        rows = _unique(_scorable(chosen(rows, choice, left_out), left_out), left_out)
+        rows = list(_spooled(reader.read(source), source, spool, limits, tidy))
+        rows = _unique(_scorable(chosen(rows, choice, source), source), source)
         listing = target.with_suffix(".import.jsonl")
         with listing.open("w", encoding="utf-8") as file:
             for row in rows:
                 told = {name: value for name, value in asdict(row).items() if name not in ("start", "size")}
                 file.write(json.dumps(told, ensure_ascii=False) + "\n")
-            for reason, names in left_out.names.items():
+            for reason, names in source.left_out.items():
                 file.writelines(json.dumps({"left_out": name, "reason": reason}) + "\n" for name in names)
-        _report(rows, left_out, limits)
+        _report(rows, source.left_out, limits)
         if not rows:
-            count = sum(map(len, left_out.names.values()))
+            count = sum(map(len, source.left_out.values()))
             raise UserError(f"{path}: no expression is left of {count:,}; {listing} says why")
         _write(target, rows, spool, {"layout": reader.name, "limits": limits, "tidy": tidy, **asdict(choice)})
     console.print(f"{target}: {counted(len(rows), 'expression')}; {listing.name} lists them, and what was left out")
 
 
 def _spooled(
-    expressions: Iterator[Expression], source: Source, spool: IO[bytes], left_out: LeftOut, limits: Limits, tidy: bool
+    expressions: Iterator[Expression], source: Source, spool: IO[bytes], limits: Limits, tidy: bool
 ) -> Iterator[Row]:
     """The expressions that can be used, their images prepared and written to the spool."""
     for found in progress(expressions, "importing"):
@@ -99,16 +98,15 @@ def _spooled(
             caption = caption_of(found.latex, limits, tidy)
             prepared = _prepared(source, found.image, tidy)
         except Unsplit as fault:
-            left_out.add(found.name, f"caption {fault}")
-            continue
+            source.leave_out(found.name, f"caption {fault}")
         except UserError as fault:
-            left_out.add(found.name, str(fault).removeprefix(": "))
-            continue
-        start, size = spool.tell(), spool.write(_png(prepared.ink))
-        told = found.name, found.split, caption.tokens, found.writer, found.latex
-        yield Row(*told, dict(caption.changes), prepared.done, start, size)
+            source.leave_out(found.name, str(fault).removeprefix(": "))
+        else:
+            start, size = spool.tell(), spool.write(_png(prepared.ink))
+            told = found.name, found.split, caption.tokens, found.writer, found.latex
+            yield Row(*told, dict(caption.changes), prepared.done, start, size)
     for image in source.unnamed_images():
-        left_out.add(image, NO_CAPTION)
+        source.leave_out(image, NO_CAPTION)
 
 
 def _prepared(source: Source, image: str | bytes | np.ndarray, tidy: bool) -> Prepared:
@@ -123,26 +121,26 @@ def _png(ink: np.ndarray) -> bytes:
     return cv2.imencode(".png", ink, options)[1].tobytes()
 
 
-def _scorable(rows: list[Row], left_out: LeftOut) -> Iterator[Row]:
+def _scorable(rows: list[Row], source: Source) -> Iterator[Row]:
     """Those of test sets whose caption has a label graph, and all of the training set."""
     for row in rows:
         try:
             if row.split != "train":
                 from_latex(row.tokens)
         except Unconverted as fault:
-            left_out.add(f"{row.split}/{row.id}", f"test caption does not convert to symLG ({fault})")
+            source.leave_out(f"{row.split}/{row.id}", f"test caption does not convert to symLG ({fault})")
         else:
             yield row
 
 
-def _unique(rows: Iterator[Row], left_out: LeftOut) -> list[Row]:
+def _unique(rows: Iterator[Row], source: Source) -> list[Row]:
     """The rows with ids that can be names of files, each once in its split."""
     kept: dict[tuple[str, str], Row] = {}
     for row in rows:
         row.id = re.sub(r"^[^\w]|[^\w.+-]", "_", row.id)
         if (other := kept.setdefault((row.split, row.id), row)) is not row:
             same = "two captions of one image" if other.tokens != row.tokens else "listed twice"
-            left_out.add(f"{row.split}/{row.id}", same)
+            source.leave_out(f"{row.split}/{row.id}", same)
     return [kept[key] for key in sorted(kept)]
 
 
@@ -179,7 +177,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes, method: int) -> No
     archive.writestr(entry, content)
 
 
-def _report(rows: list[Row], left_out: LeftOut, limits: Limits) -> None:
+def _report(rows: list[Row], left_out: dict[str, list[str]], limits: Limits) -> None:
     """Print what is in the archive, what was changed and what was left out, each as counts."""
     if rows:
         counts = Counter(row.split for row in rows)
@@ -198,5 +196,5 @@ def _report(rows: list[Row], left_out: LeftOut, limits: Limits) -> None:
         console.print(
             f"  not among CROHME's symbols: {abridged([f'{word} ({count})' for word, count in new.most_common()])}"
         )
-    for reason, names in sorted(left_out.names.items(), key=lambda item: -len(item[1])):
+    for reason, names in sorted(left_out.items(), key=lambda item: -len(item[1])):
         err_console.print(f"left out, {reason}: {len(names):,} ({abridged(names)})")
