@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.layout import ID, MAX_IMAGE_BYTES, FolderStore, Layout, Store, ZipStore, abridged
+from hmerbench.benchmarks.data.layout import ID, FolderStore, Layout, Store, ZipStore, abridged
 from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, decoded, prepare
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.errors import UserError
@@ -52,28 +52,24 @@ class Archive(Layout):
 
         Raises UserError for a damaged one, and for one of one's own on which nothing can be an expression.
         """
-        (name,) = self._images[split][id_]
-        read = self._prepared(split, name, self.picture(split, id_), max_area)
-        return replace(read, done=done) if (done := self._done.get((split, id_))) else read
+        read = self._prepared(split, id_, self.picture(split, id_), max_area)
+        return replace(read, done=tuple(done.split("; "))) if (done := self._done[split].get(id_)) else read
 
-    def _prepared(self, split: str, name: str, content: bytes, max_area: int) -> Prepared:
-        where = f"{self.path}: data/{name}"
-        if self._published(split) or self.mark or PREPARED_MARKER in self._store.sizes:
+    def _prepared(self, split: str, id_: str, content: bytes, max_area: int) -> Prepared:
+        where = f"{self.path}: data/{self._images[split][id_][0]}"
+        if self._made_for_networks(split) or PREPARED_MARKER in self._store.sizes:
             return Prepared(decoded(content, where))
         return prepare(content, where, max_area)
 
     @cached_property
-    def _done(self) -> dict[tuple[str, str], tuple[str, ...]]:
+    def _done(self) -> dict[str, dict[str, str]]:
         """What `import-data` did to images, by split and id."""
-        return {
-            (split, id_): tuple(done.split("; "))
-            for split in self.splits
-            for id_, done in self._column(split, DONE).items()
-        }
+        return {split: self._column(split, DONE) for split in self.splits}
 
-    def _published(self, split: str) -> bool:
-        """Whether a split is of a published set that is all here, as published; there may be other splits beside it."""
-        return any(known.digests and split in splits for known, splits in self.editions.values())
+    def _made_for_networks(self, split: str) -> bool:
+        """Whether a split is embedded, or of a published set that is all here, as published, maybe beside others."""
+        published = any(known.digests and split in splits for known, splits in self.editions.values())
+        return published or bool(self.mark)
 
     def samples(self, split: str, max_area: int = AUTHORS_MAX_PIXELS, limit: int | None = None) -> list[Sample]:
         """All samples, or `limit` evenly spaced ones, in the order of caption.txt; images are decoded anew at every
@@ -85,16 +81,15 @@ class Archive(Layout):
         samples, faults = list[Sample](), list[str]()
         chosen = evenly([*self.captions(split).items()], limit)  # before any is left out: a score counts all of these
         for id_, tokens in chosen:
-            (name,) = self._images[split][id_]
-            content = self._store.read(name, MAX_IMAGE_BYTES)
+            content = self.picture(split, id_)
             try:
-                samples.append(Sample(id_, tuple(tokens), self._prepared(split, name, content, max_area).ink))
+                samples.append(Sample(id_, tuple(tokens), self._prepared(split, id_, content, max_area).ink))
             except UserError as error:
                 faults.append(str(error).removeprefix(f"{self.path}: "))
         if not faults:
             return samples
         told = f"{self.path}: {len(faults)} of {len(chosen)} images of {split} cannot be read"
-        if not samples or self._published(split) or self.mark:
+        if not samples or self._made_for_networks(split):
             raise UserError(f"{told}: {abridged(faults)}")
         if split not in self.unreadable:
             self.unreadable[split] = faults
@@ -117,7 +112,7 @@ class Archive(Layout):
         found = {}
         for known in datasets().values():
             for digest, splits in known.editions.items():
-                if not {*splits} <= {*self.splits} or any(self._other_captions(split, known) for split in splits):
+                if not {*splits} <= {*self.splits} or not all(self.as_published(split, known) for split in splits):
                     continue  # before a digest, which reads a folder's every file
                 here = self.digest if {*splits} == {*self.splits} else self._digest({*splits, PREPARED_MARKER})
                 if digest in (here, ""):
@@ -129,10 +124,9 @@ class Archive(Layout):
         """The published set that has test sets of the same names."""
         return next((known for known in datasets().values() if {*known.tests} & {*self.splits}), None)
 
-    def as_published(self, split: str) -> bool | None:
-        """Whether a split has the captions of that set; None if it has no such split."""
-        like = self.like
-        return not self._other_captions(split, like) if like and split in like.splits else None
+    def as_published(self, split: str, known: Dataset | None) -> bool | None:
+        """Whether a split has the captions that it has in a published set; None if that has no such split."""
+        return self.caption_md5(split) == known.splits[split].captions if known and split in known.splits else None
 
     def holds(self, digest: str) -> bool:
         """Whether data of this digest are here, alone or beside test sets that no published set has."""
@@ -140,9 +134,6 @@ class Archive(Layout):
             return True
         published = {PREPARED_MARKER, *chain.from_iterable(known.splits for known in datasets().values())}
         return not {*self.splits} <= published and digest == self._digest(published)
-
-    def _other_captions(self, split: str, known: Dataset) -> bool:
-        return self.caption_md5(split) != known.splits[split].captions
 
     @cached_property
     def mark(self) -> dict | None:
@@ -178,19 +169,17 @@ class Archive(Layout):
             return f"your own data ({', '.join(f'{split} {len(self._captions[split]):,}' for split in self.splits)})"
         differences = [f"{split} is missing" for split in like.splits if split not in self.splits]
         differences += [f"{split} is not in {like.title}" for split in self.splits if split not in like.splits]
-        differences += [f"{split} has other captions" for split in self.splits if self.as_published(split) is False]
+        differences += [
+            f"{split} has other captions" for split in self.splits if self.as_published(split, like) is False
+        ]
         differences = differences or ["captions as published, but other images or symLG"]
         return f"foreign archive ({counts}): {'; '.join(differences)}"
-
-    @property
-    def has_ink(self) -> bool:
-        return ink_beside(self.path).is_file()
 
     @cached_property
     def ink(self) -> ZipStore:
         """InkML files of the training set, .../ID.inkml: the file inkml/train.zip next to the archive."""
         path = ink_beside(self.path)
-        if not self.has_ink:
+        if not path.is_file():
             raise UserError(
                 f"{path}: no such archive; put the InkML files of CROHME's training set there, "
                 "or set data.sub_expressions, data.exchanged and data.substitution to 0 to train on the images alone"

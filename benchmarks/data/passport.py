@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from hmerbench.benchmarks.config import Data
-from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.archive import Archive, ink_beside
 from hmerbench.benchmarks.data.layout import abridged
 from hmerbench.benchmarks.data.new_expressions import Caption, seen
 from hmerbench.benchmarks.data.samples import Sample
@@ -88,7 +88,7 @@ def _measure(archive: Archive, split: str, samples: Sequence[Sample]) -> dict[st
     return {
         "n": len(captions),
         "caption_md5": archive.caption_md5(split),
-        "published": archive.as_published(split),
+        "published": (published := archive.as_published(split, known)),
         "tokens": sum(map(len, captions.values())),
         "symbols": len({token for tokens in captions.values() for token in tokens}),
         "buckets": [lengths[name] for name in BUCKETS],
@@ -100,7 +100,7 @@ def _measure(archive: Archive, split: str, samples: Sequence[Sample]) -> dict[st
         "formats": archive.formats(split),
         "limits": _limits_of(captions.values()),
         "writers": _writers(archive, split),
-        "published_writers": known.splits[split].writers if known and archive.as_published(split) else None,
+        "published_writers": known.splits[split].writers if known and published else None,
         "with_ground_truth": has_truth,
         "symlg": _compare_truth(archive, split) if has_truth else None,
         "skipped": {id_: reason for id_, reason in reasons.items() if reason},
@@ -166,7 +166,7 @@ def _trained(archive: Archive) -> dict[str, set[Caption] | None]:
     parts = resolve("comer-fusion", WITH_PARTS, 0).data
     return {
         "captions_in_train": seen(archive, Data(), wanted),
-        "captions_in_train_or_parts": seen(archive, parts, wanted) if archive.has_ink else None,
+        "captions_in_train_or_parts": seen(archive, parts, wanted) if ink_beside(archive.path).is_file() else None,
     }
 
 
