@@ -1,8 +1,8 @@
 """The searches of DenseWAP, left to right by log-probability / length, which counts the end, and of DenseWAP-TD: beam
 search over trees, by the rules of its authors.
 
-Names carry shapes: b images, G = b groups of M hypotheses; of trees, N open hypotheses, S entries of their memories, T
-steps that they have taken, P parents tried with each, R = N * P tries, h x w feature cells, L = h * w, A attention
+Names carry shapes: b images, G = b groups of M hypotheses; of trees, N open hypotheses, S entries of their memories,
+P parents tried with each, R = N * P tries, h x w feature cells, L = h * w, A attention
 channels, n size of states, V symbols.
 """
 
@@ -91,22 +91,14 @@ class WrittenTree:
         return [Node(symbols[symbol], parent, name) for symbol, parent, name in steps]
 
 
-class FrozenTreeDecoder:
-    """A decoder that no longer learns, with all products of its embeddings; the root's come last."""
+class TreeState:
+    """Reads one image: what the decoder needs to know of every open hypothesis, and all products of its embeddings."""
 
-    def __init__(self, decoder: TreeDecoder) -> None:
-        words = decoder.words()
-        self.decoder, self.root = decoder, decoder.root
+    def __init__(self, decoder: TreeDecoder, features: Features) -> None:
+        self.decoder, words = decoder, decoder.words()  # the root's embedding comes last
         self.parent_products_V3n = decoder.parent.symbol_cell.input(words)
         self.child_products_V3n = decoder.child.symbol_cell.input(words)
         self.from_parent_Vn = decoder.from_parent(words)
-
-
-class TreeState:
-    """Reads one image: what the decoder needs to know of every open hypothesis."""
-
-    def __init__(self, frozen: FrozenTreeDecoder, features: Features) -> None:
-        self.frozen, self.decoder = frozen, frozen.decoder
         self.parent_memory = self.decoder.parent.attention.remember(features.maps_bhwD, features.mask_bhw)
         self.child_memory = self.decoder.child.attention.remember(features.maps_bhwD, features.mask_bhw)
         self.state_1Nn = features.state_bn[None]
@@ -115,7 +107,7 @@ class TreeState:
 
     def seek_parents(self, last_N: Tensor) -> Tensor:
         """Log-probabilities [N, S] of the parents of the next symbols, given the last ones."""
-        seeker, products_1N3n = self.decoder.parent, self.frozen.parent_products_V3n[last_N][None]
+        seeker, products_1N3n = self.decoder.parent, self.parent_products_V3n[last_N][None]
         covered_1NLA = seeker.attention.cover(self.parent_memory, self.parent_past_1Nhw)
         self.parent = seeker(self.parent_memory, covered_1NLA, products_1N3n, self.state_1Nn)
         self.parent_past_1Nhw = self.parent_past_1Nhw + self.parent.attention_bML.view_as(self.parent_past_1Nhw)
@@ -130,12 +122,12 @@ class TreeState:
 
     def seek_symbols(self, rows_R: Tensor, parents_R: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of symbols [R, V] and relations [R, 7], given hypotheses and the parent tried with each."""
-        seeker, products_1R3n = self.decoder.child, self.frozen.child_products_V3n[parents_R][None]
+        seeker, products_1R3n = self.decoder.child, self.child_products_V3n[parents_R][None]
         covered_1NLA = seeker.attention.cover(self.child_memory, self.child_past_1Nhw)
         parent = Half(*(x[:, rows_R] for x in self.parent))
         self.rows_R = rows_R
         self.child = seeker(self.child_memory, covered_1NLA[:, rows_R], products_1R3n, parent.state_bMn)
-        symbols_1RV = self.decoder.symbol_scores(self.child, self.frozen.from_parent_Vn[parents_R][None])
+        symbols_1RV = self.decoder.symbol_scores(self.child, self.from_parent_Vn[parents_R][None])
         relations_1R7 = self.decoder.relation_scores(self.child, parent)
         return (symbols_1RV[0].softmax(-1) + EPS).log(), relations_1R7[0].log_softmax(-1)
 
@@ -151,7 +143,7 @@ class TreeState:
 
 @torch.inference_mode()
 def tree_search(
-    frozen: FrozenTreeDecoder,
+    decoder: TreeDecoder,
     views: Sequence[Features],
     beam_size: int = 10,
     max_len: int = 200,
@@ -164,39 +156,31 @@ def tree_search(
     hypothesis that ends narrows the beam by one. Unlike in the authors' program, no parent is tried that is not written
     yet; there, such a parent costs -log EPS = 23.
     """
-    states, found = [TreeState(frozen, view) for view in views], list[WrittenTree]()
-    device = views[0].maps_bhwD.device
-    symbols_NS = torch.full((1, 1), frozen.root, device=device)
-    parents_NT, relations_NT = symbols_NS[:, :0], symbols_NS[:, :0]
-    cost_N = states[0].state_1Nn.new_zeros(1)
+    states, found = [TreeState(decoder, view) for view in views], list[WrittenTree]()
+    device, cost_N = views[0].maps_bhwD.device, states[0].state_1Nn.new_zeros(1)
+    written_3NS = torch.full((3, 1, 1), decoder.root, device=device)  # symbols, parents, relations
     for _ in range(max_len):
-        parent_NS = torch.stack([state.seek_parents(symbols_NS[:, -1]) for state in states]).mean(0)
+        parent_NS = torch.stack([state.seek_parents(written_3NS[0, :, -1]) for state in states]).mean(0)
         parent_NP, entry_NP = parent_NS.topk(min(tries, parent_NS.shape[1]))
         rows_R = torch.arange(len(cost_N), device=device).repeat_interleave(entry_NP.shape[1])
         entry_R = entry_NP.flatten()
-        scores = [state.seek_symbols(rows_R, symbols_NS[rows_R, entry_R]) for state in states]
+        scores = [state.seek_symbols(rows_R, written_3NS[0, rows_R, entry_R]) for state in states]
         symbol_RV, relation_R7 = (torch.stack(logits).mean(0) for logits in zip(*scores, strict=True))
         cost_RV = (cost_N[:, None] - parent_NP).flatten()[:, None] - symbol_RV
         cost_N, best_N = cost_RV.flatten().topk(min(beam_size - len(found), cost_RV.numel()), largest=False)
         tries_N, symbol_N = best_N // cost_RV.shape[1], best_N % cost_RV.shape[1]
-        rows_N = rows_R[tries_N]
-        symbols_NS = torch.cat((symbols_NS[rows_N], symbol_N[:, None]), dim=1)
-        parents_NT = torch.cat((parents_NT[rows_N], entry_R[tries_N, None]), dim=1)
-        relations_NT = torch.cat((relations_NT[rows_N], relation_R7.argmax(1)[tries_N, None]), dim=1)
+        new_3N = torch.stack((symbol_N, entry_R[tries_N], relation_R7.argmax(1)[tries_N]))
+        written_3NS = torch.cat((written_3NS[:, rows_R[tries_N]], new_3N[..., None]), dim=2)
         ends_N = symbol_N == END
         for row in ends_N.nonzero()[:, 0].tolist():
-            symbols, parents, relations = (
-                tuple(x[row].tolist()) for x in (symbols_NS[:, 1:], parents_NT, relations_NT)
-            )
+            symbols, parents, relations = map(tuple, written_3NS[:, row, 1:].tolist())
             found.append(WrittenTree(symbols, parents, relations, cost_N[row].item()))
         open_N = (~ends_N).nonzero()[:, 0]
         if not len(open_N) or len(found) == beam_size:
             break
         for state in states:
             state.write(tries_N[open_N])
-        cost_N, symbols_NS, parents_NT, relations_NT = (
-            x[open_N] for x in (cost_N, symbols_NS, parents_NT, relations_NT)
-        )
+        cost_N, written_3NS = cost_N[open_N], written_3NS[:, open_N]
     return found
 
 
@@ -205,8 +189,6 @@ class TreeSearch:
 
     def __init__(self, model: DenseWAPTD) -> None:
         self.model = frozen(model)
-        with torch.no_grad(), torch.autocast(next(model.parameters()).device.type, enabled=False):
-            self.frozen = FrozenTreeDecoder(self.model.decoder)
 
     @torch.inference_mode()
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
@@ -222,21 +204,13 @@ class TreeSearch:
             raise ValueError("DenseWAP-TD's search has no temperature; leave it at 1")
         if options.early_stopping:
             raise ValueError("DenseWAP-TD's search ends by rules of its own; leave early_stopping False")
-        features = [self.model.encode(*view) for view in views]
+        features, found, limits = [self.model.encode(*view) for view in views], [], (options.beam_size, options.max_len)
         with torch.autocast(views[0][0].device.type, enabled=False):  # as in training
-            return [
-                sorted(
-                    (
-                        self._hypothesis(tree, options.alpha)
-                        for tree in tree_search(
-                            self.frozen, [alone(view, image) for view in features], options.beam_size, options.max_len
-                        )
-                    ),
-                    key=lambda hypothesis: hypothesis.score,
-                    reverse=True,
-                )
-                for image in range(len(views[0][0]))
-            ]
+            for image in range(len(views[0][0])):
+                trees = tree_search(self.model.decoder, [alone(view, image) for view in features], *limits)
+                hypotheses = (self._hypothesis(tree, options.alpha) for tree in trees)
+                found.append(sorted(hypotheses, key=lambda hypothesis: hypothesis.score, reverse=True))
+        return found
 
     def _hypothesis(self, tree: WrittenTree, alpha: float) -> Hypothesis:
         latex, score = to_latex(tree.nodes(self.model.symbols)), -tree.cost / len(tree.symbols) ** alpha

@@ -1,13 +1,13 @@
 """Data in the layouts that people have become one archive; what cannot be used is named, all at once."""
 
-import csv
 import io
 import json
 import pickle
+import re
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -127,85 +127,57 @@ def encoded(kind: int, ending: str = ".png") -> bytes:
 LATEX = {"train": ["x^2", "a+b"], "test": [r"\frac12", "y_1"]}
 
 
-def comer(folder: Path) -> None:
+def ink(latex: str, kind: str = "truth", traces: str = "", more: str = "") -> str:
+    traces = traces or "<trace id='0'>10 10, 12 40, 9 70</trace><trace id='1'>40 12 5, 60 44 6, 80 69 7</trace>"
+    return (
+        f'<ink xmlns="http://www.w3.org/2003/InkML"><annotation type="{kind}">{latex}</annotation>'
+        f'<annotation type="writer">w1</annotation>{more}{traces}</ink>'
+    )
+
+
+SPLIT_TAG = '<annotation type="splitTagOriginal">SPLIT</annotation><annotation type="label">?</annotation>'
+LISTED = {  # the file of captions, what it has of each and first, and the image
+    "comer": ("SPLIT/caption.txt", "NAME.jpg\tLATEX\n", "", "SPLIT/img/NAME.jpg"),
+    "blanks": ("SPLIT_labels.txt", "NAME.png LATEX\n", "", "SPLIT_images/NAME.png"),  # HME100K
+    "commas": ("SPLIT.csv", 'NAME.png,"LATEX"\n', "", "images/NAME.png"),
+    "bars": ("SPLIT_list.txt", "images/NAME.png | LATEX\n", "", "images/NAME.png"),
+    "names last": ("SPLIT.tsv", "LATEX\tNAME.png\r\n", "", "images/NAME.png"),
+    "a file each": ("SPLIT/labels/NAME.tex", "$LATEX$\n", "", "SPLIT/images/NAME.png"),
+    "huggingface": ("SPLIT/metadata.jsonl", '{"file_name": "NAME.png", "text": JSON}\n', "", "SPLIT/NAME.png"),
+    "spreadsheet": ("captions.csv", "images/NAME.png,LATEX,SPLIT\n", "file_name,latex,split\n", "images/NAME.png"),
+    "crohme's ink": ("INKML/SPLIT/NAME.inkml", ink("$LATEX$"), "", ""),
+    "mathwriting": ("all/NAME.inkml", ink("LATEX", "normalizedLabel", more=SPLIT_TAG), "", ""),
+}
+
+
+def listed_as(layout: str, folder: Path) -> None:
+    files: dict[str, bytes] = {}
     for split, captions in LATEX.items():
-        (folder / split / "img").mkdir(parents=True)
-        lines = [f"{split}_{k}.jpg\t{latex}" for k, latex in enumerate(captions)]
-        (folder / split / "caption.txt").write_text("\n".join(lines))
-        for k in range(len(captions)):
-            (folder / split / "img" / f"{split}_{k}.jpg").write_bytes(encoded(k, ".jpg"))
-
-
-def blanks(folder: Path) -> None:
-    """HME100K: the list beside a folder of images, a blank after the name."""
-    for split, captions in LATEX.items():
-        (folder / f"{split}_images").mkdir(parents=True)
-        (folder / f"{split}_labels.txt").write_text("".join(f"{split}_{k}.png {t}\n" for k, t in enumerate(captions)))
-        for k in range(len(captions)):
-            (folder / f"{split}_images/{split}_{k}.png").write_bytes(encoded(k))
-
-
-def huggingface(folder: Path) -> None:
-    for split, captions in LATEX.items():
-        (folder / split).mkdir(parents=True)
-        rows = [{"file_name": f"{split}_{k}.png", "text": latex} for k, latex in enumerate(captions)]
-        (folder / split / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        for k in range(len(captions)):
-            (folder / split / f"{split}_{k}.png").write_bytes(encoded(k))
-
-
-def spreadsheet(folder: Path) -> None:
-    (folder / "images").mkdir(parents=True)
-    with (folder / "captions.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, ("file_name", "latex", "split"))
-        table.writeheader()
-        for split, captions in LATEX.items():
-            for k, latex in enumerate(captions):
-                table.writerow({"file_name": f"images/{split}_{k}.png", "latex": latex, "split": split})
-                (folder / f"images/{split}_{k}.png").write_bytes(encoded(k))
-
-
-def _listed(folder: Path, file: str, line: str) -> None:
-    """A list `file` for each split, whose lines are made of NAME and LATEX, and images in images/."""
-    (folder / "images").mkdir(parents=True)
-    for split, captions in LATEX.items():
-        lines = [line.replace("NAME", f"{split}_{k}.png").replace("LATEX", text) for k, text in enumerate(captions)]
-        (folder / f"{split}{file}").write_text("".join(lines))
-        for k in range(len(captions)):
-            (folder / f"images/{split}_{k}.png").write_bytes(encoded(k))
-
-
-def commas(folder: Path) -> None:
-    _listed(folder, ".csv", 'NAME,"LATEX"\n')
-
-
-def bars(folder: Path) -> None:
-    _listed(folder, "_list.txt", "images/NAME | LATEX\n")
-
-
-def names_last(folder: Path) -> None:
-    _listed(folder, ".tsv", "LATEX\tNAME\r\n")
-
-
-def a_file_each(folder: Path) -> None:
-    for split, captions in LATEX.items():
-        for kind in ("images", "labels"):
-            (folder / split / kind).mkdir(parents=True)
         for k, latex in enumerate(captions):
-            (folder / split / f"labels/{split}_{k}.tex").write_text(f"${latex}$\n")
-            (folder / split / f"images/{split}_{k}.png").write_bytes(encoded(k))
+            words = {"SPLIT": split, "NAME": f"{split}_{k}", "LATEX": latex, "JSON": json.dumps(latex)}
+            file, line, first, image = (
+                re.sub("|".join(words), lambda m, of=words: of[m[0]], x) for x in LISTED[layout]
+            )
+            files[file] = files.get(file, first.encode()) + line.encode()
+            if image:
+                files[image] = encoded(k, Path(image).suffix)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+comer, spreadsheet = (partial(listed_as, layout) for layout in ("comer", "spreadsheet"))
 
 
 def im2latex(folder: Path) -> None:
     """Numbers of formulas, with images in another folder."""
-    _listed(folder, "", "")
-    names = {split: [f"{split}_{k}" for k in range(len(captions))] for split, captions in LATEX.items()}
+    listed_as("commas", folder)
     number = {"train": [2, 0], "test": [1, 3]}
     formulas = dict(zip([2, 0, 1, 3], LATEX["train"] + LATEX["test"], strict=True))
     (folder / "im2latex_formulas.lst").write_text("".join(f"{formulas[n]}\n" for n in range(4)))
     for split in LATEX:
-        (folder / split).unlink()
-        lines = [f"{n} {name} basic\n" for n, name in zip(number[split], names[split], strict=True)]
+        (folder / f"{split}.csv").unlink()
+        lines = [f"{n} {split}_{k} basic\n" for k, n in enumerate(number[split])]
         (folder / f"im2latex_{split}.lst").write_text("".join(lines))
 
 
@@ -240,51 +212,15 @@ def parquet(folder: Path) -> None:
         writer.write_table(table, folder / f"{split}-00000-of-00001.parquet")
 
 
-def ink(latex: str, kind: str = "truth", traces: str = "", more: str = "") -> str:
-    traces = traces or "<trace id='0'>10 10, 12 40, 9 70</trace><trace id='1'>40 12 5, 60 44 6, 80 69 7</trace>"
-    return (
-        f'<ink xmlns="http://www.w3.org/2003/InkML"><annotation type="{kind}">{latex}</annotation>'
-        f'<annotation type="writer">w1</annotation>{more}{traces}</ink>'
-    )
+LAYOUTS = {layout: partial(listed_as, layout) for layout in LISTED} | {
+    layout.__name__: layout for layout in (im2latex, json_list, pickled, parquet)
+}
 
 
-def crohme_ink(folder: Path) -> None:
-    for split, captions in LATEX.items():
-        (folder / "INKML" / split).mkdir(parents=True)
-        for k, latex in enumerate(captions):
-            (folder / "INKML" / split / f"{split}_{k}.inkml").write_text(ink(f"${latex}$"))
-
-
-def mathwriting(folder: Path) -> None:
-    for split, captions in LATEX.items():
-        (folder / "all").mkdir(parents=True, exist_ok=True)
-        for k, latex in enumerate(captions):
-            tag = f'<annotation type="splitTagOriginal">{split}</annotation><annotation type="label">?</annotation>'
-            (folder / "all" / f"{split}_{k}.inkml").write_text(ink(latex, "normalizedLabel", more=tag))
-
-
-LAYOUTS = (
-    comer,
-    blanks,
-    commas,
-    bars,
-    names_last,
-    a_file_each,
-    im2latex,
-    huggingface,
-    spreadsheet,
-    json_list,
-    pickled,
-    parquet,
-    crohme_ink,
-    mathwriting,
-)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
-def test_every_layout_becomes_the_same_archive(layout: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_becomes_the_same_archive(layout: str, tmp_path: Path) -> None:
     """Packed and unpacked, with equal bytes; its images are read as they are."""
-    layout(tmp_path / "source")
+    LAYOUTS[layout](tmp_path / "source")
     with zipfile.ZipFile(tmp_path / "packed.zip", "w") as file:
         for path in sorted((tmp_path / "source").rglob("*")):
             file.write(path, path.relative_to(tmp_path / "source"))
@@ -294,7 +230,7 @@ def test_every_layout_becomes_the_same_archive(layout: Callable[[Path], None], t
         assert contents == (tmp_path / "source.out.zip").read_bytes()
     archive = open_archive(tmp_path / "source.out.zip")
     assert archive.splits == ("train", "test")
-    assert (layout in (crohme_ink, mathwriting)) != ("inverted" in archive.prepared("train", "train_0").done)
+    assert (layout in ("crohme's ink", "mathwriting")) != ("inverted" in archive.prepared("train", "train_0").done)
     for split, captions in LATEX.items():
         assert archive.captions(split) == {f"{split}_{k}": list(caption_of(t).tokens) for k, t in enumerate(captions)}
         for sample in archive.samples(split):
@@ -335,14 +271,7 @@ def test_a_single_table_is_enough(tmp_path: Path) -> None:
 def test_what_is_left_out_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     comer(tmp_path / "source")
     img, blank = tmp_path / "source/test/img", cv2.imencode(".png", np.full((50, 50), 255, np.uint8))[1].tobytes()
-    more = {
-        "bad": r"\frac{1",
-        "gone": "x",
-        "twice": "x",
-        "blank": "x",
-        "cut": "x",
-        "odd": r"\textcircled{a}",
-    }
+    more = dict.fromkeys(("gone", "twice", "blank", "cut"), "x") | {"bad": r"\frac{1", "odd": r"\textcircled{a}"}
     with (tmp_path / "source/test/caption.txt").open("a") as file:
         file.write("".join(f"\n{name}\t{latex}" for name, latex in more.items()) + "\ntest_0.jpg\ty")
     contents = {"bad.png": encoded(1), "twice.png": encoded(1), "sub/twice.png": encoded(2), "blank.png": blank}
