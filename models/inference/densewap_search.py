@@ -1,9 +1,9 @@
 """The searches of DenseWAP, left to right by log-probability / length, which counts the end, and of DenseWAP-TD: beam
 search over trees, by the rules of its authors.
 
-Names carry shapes: b images, G = b groups of M hypotheses; of trees, N open hypotheses, S entries of their memories,
-P parents tried with each, R = N * P tries, h x w feature cells, L = h * w, A attention
-channels, n size of states, V symbols.
+Names carry shapes: b images, G = b groups of M hypotheses; of trees, N open hypotheses, S entries of their memories, P
+parents tried with each, R = N * P tries, h x w feature cells, L = h * w, A attention channels, n size of states, V
+symbols.
 """
 
 from collections.abc import Sequence

@@ -3,12 +3,11 @@
 Sizes, settings of the searches and full-precision values are read from the JSON files beside the arrays.
 """
 
-import json
 from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hmerbench.models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Memory, Step
 from hmerbench.models.inference.densewap_search import DenseWAPSearch
@@ -16,8 +15,17 @@ from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import DenseWAPSettings
 from hmerbench.models.vocab import EOS, SPECIAL, Vocabulary
-from tests.helpers.parity import arrays, close, deviation, sets, sidecar, under, under_authors_names, without_dropout
-from tests.helpers.paths import PARITY_OTHERS
+from tests.helpers.parity import (
+    arrays,
+    check_clipped_step,
+    check_published,
+    check_training,
+    deviation,
+    sets,
+    sidecar,
+    under,
+    with_authors_weights,
+)
 
 # Largest allowed deviation in float32; the authors' own noise is a third of it or less.
 LIMITS = {
@@ -34,8 +42,6 @@ LIMITS = {
 }
 FLOAT64 = 1e-10
 SUM = 1e-4  # of a search
-GRADIENT = 1e-8  # relative
-CLIP, LOUD = 100.0, 10_000  # largest gradient norm; the loss is multiplied so that it is exceeded
 
 # The authors' names of our layers; a cell of ours packs three of theirs: reset, update, candidate.
 NAMES = {
@@ -68,8 +74,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def authors_model(name: str) -> DenseWAP:
     """Our network with the authors' weights, in float32 and evaluation mode."""
-    facts, weights = sidecar(f"{name}_weights"), arrays(f"{name}_weights")
-    c = facts["config"]
+    c = sidecar(f"{name}_weights")["config"]
     settings = DenseWAPSettings(
         growth_rate=c["growthRate"],
         num_layers=c["layers_per_block"],
@@ -80,12 +85,7 @@ def authors_model(name: str) -> DenseWAP:
         coverage_kernel=c["coverage_kernel"],
     )
     model = DenseWAP(settings, Vocabulary([*SPECIAL, *map(str, range(1, c["K"]))]))
-    ours = under_authors_names(model.state_dict(), NAMES)  # views
-    assert ours.keys() == weights.keys()
-    for key, tensor in ours.items():
-        tensor.copy_(weights[key].view(tensor.shape))
-    assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
-    return model.eval()
+    return with_authors_weights(model, name, NAMES)
 
 
 @dataclass
@@ -155,59 +155,17 @@ def test_every_image_alone(name: str) -> None:
         check(ours, under(f"f64/alone{i}_", reference), live_Tb, dict.fromkeys(ours, FLOAT64))
 
 
-def test_five_steps(name: str) -> None:
-    """Losses, gradients and batch-norm statistics in float64, without dropout."""
-    model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_train")
-    without_dropout(model)
-    facts = sidecar(f"{name}_train")
-    optimizer, losses, norms = adadelta(model), list[float](), list[float]()
-    for number in range(len(facts["losses_f64"])):
-        optimizer.zero_grad()
-        loss = model(batch.images.double(), batch.mask, model.targets(batch.labels))
-        loss.backward()
-        losses.append(loss.item())
-        if number == 0:
-            first, buffers = gradients(model), under_authors_names(dict(model.named_buffers()), NAMES)
-            ours = torch.stack([first[key].norm() for key in facts["parameter_names"]])
-            assert first.keys() == set(facts["parameter_names"])
-            torch.testing.assert_close(ours, reference["f64/gradnorms"], rtol=GRADIENT, atol=1e-12)
-            close(first, under("f64/grad/", reference), GRADIENT)
-            close(buffers, under("f64/bn/", reference), GRADIENT)
-            for kind in ("mean", "var"):
-                ours = torch.stack([buffers[f"{key}.running_{kind}"].norm() for key in facts["bn_names"]])
-                torch.testing.assert_close(ours, reference[f"f64/bn_{kind}_norms"], rtol=GRADIENT, atol=0)
-        norms.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP).item())
-        optimizer.step()
-        if number == 0:
-            close(parameters(model), under("f64/after1/", reference), GRADIENT)
-    assert losses == pytest.approx(facts["losses_f64"], abs=GRADIENT, rel=0)
-    assert norms == pytest.approx(reference["f64/total_gradnorm"].tolist(), rel=GRADIENT)
-    close(parameters(model), under("f64/after5/", reference), GRADIENT)
+def test_training(name: str) -> None:
+    model, batch = authors_model(name), inputs(name)
+    reference, facts = arrays(f"{name}_train"), sidecar(f"{name}_train")
 
+    def loss(model: DenseWAP) -> Tensor:
+        return model(batch.images.double(), batch.mask, model.targets(batch.labels))[None]
 
-def test_clipped_step(name: str) -> None:
-    model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_train")
-    without_dropout(model)
-    optimizer = adadelta(model)
-    (model(batch.images.double(), batch.mask, model.targets(batch.labels)) * LOUD).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-    assert norm > CLIP
-    assert norm.item() == pytest.approx(reference["f64/clip/total_gradnorm"].item(), rel=GRADIENT)
-    close(gradients(model), under("f64/clip/grad/", reference), GRADIENT)
-    optimizer.step()
-    close(parameters(model), under("f64/clip/after1/", reference), GRADIENT)
-
-
-def adadelta(model: DenseWAP) -> torch.optim.Optimizer:
-    return torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.9, eps=1e-6, weight_decay=1e-4)
-
-
-def parameters(model: DenseWAP) -> dict[str, Tensor]:
-    return under_authors_names({key: p.detach() for key, p in model.named_parameters()}, NAMES)
-
-
-def gradients(model: DenseWAP) -> dict[str, Tensor]:
-    return under_authors_names({key: p.grad for key, p in model.named_parameters() if p.grad is not None}, NAMES)
+    assert {"f64/total_gradnorm", "f64/clip/total_gradnorm"} <= reference.keys() and under("f64/after5/", reference)
+    expected = torch.tensor(facts["losses_f64"], dtype=torch.float64)[:, None]
+    check_training(model, NAMES, loss, expected, reference, facts)
+    check_clipped_step(authors_model(name), NAMES, loss, reference)
 
 
 SEARCHES = [(name, setting) for name in NETWORKS for setting in sidecar(f"{name}_beam")["searches"]]
@@ -238,22 +196,7 @@ def test_search(name: str, setting: str) -> None:
 
 
 def test_published_size() -> None:
-    """Number, shapes, constants and bounds of the parameters after initialisation."""
-    facts = json.loads((PARITY_OTHERS / "published_init.json").read_text())["densewap"]
-    model = DenseWAP(DenseWAPSettings())
-    assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
-    ours = parameters(model)
-    assert ours.keys() == facts["parameters"].keys()
-    for key, theirs in facts["parameters"].items():
-        tensor = ours[key].view(theirs["shape"])
-        if theirs["std"] == 0:
-            assert (tensor == theirs["mean"]).all(), key
-        elif key.startswith("emb"):  # normal: no bound
-            assert tensor.std().item() == pytest.approx(theirs["std"], rel=0.05)
-        else:  # uniform: the largest value of many is near the bound
-            fewest = 1 - 12 / tensor.numel()
-            assert tensor.abs().max().item() == pytest.approx(theirs["max_abs"], rel=max(0.01, 1 - fewest)), key
-            assert tensor.std().item() == pytest.approx(theirs["std"], rel=0.1), key
+    check_published(DenseWAP(DenseWAPSettings()), NAMES, sidecar("published_init")["densewap"])
 
 
 # The comparisons above must notice mistakes that are easy to make.
