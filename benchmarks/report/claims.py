@@ -6,7 +6,8 @@ claims of a family (Holm).
 """
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, variance
@@ -22,12 +23,11 @@ from hmerbench.benchmarks.report.scored_runs import (
     LEVEL,
     MIN_SEEDS,
     POOLED,
-    Rows,
+    Group,
     Step,
     correct,
     grouped,
     measure,
-    rows_of,
 )
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
@@ -36,24 +36,20 @@ from hmerbench.evaluation.scoring.stats import spread_between_runs
 VERDICTS = ("supported", "not supported", "contradicted", "open")
 CASES = {"coverage": "a", "order": "b", "lengths": "c", "bttr": "d"}
 POWER = 0.8
-BORROWED = "no: weights of another preset"
 
 
 def claims(results: Path) -> str:
-    expressions = pooled()
     scored = any(run.scores for run in RunFolder.under(results / "reproduced"))
     (groups,) = grouped([results / "reproduced"], results, POOLED) if scored else ([],)
-    groups = [runs for runs in groups if len(runs[0].ids) == expressions]
-    groups.sort(key=lambda runs: presets.rung(runs[0].preset))
-    rows = {runs[0].preset: rows_of(runs) for runs in groups if len({run.recipe for run in runs}) > 1}
-    own = {preset for preset, of in rows.items() if not all(run.borrowed for runs in of.values() for run in runs)}
-    measured = [(claim, _measure(claim, rows)) for claim in reference()["claims"]]
+    shown = [group for group in groups if len(group.right) == pooled() and len(group.recipes) > 1]
+    by_preset = {group.preset: group for group in sorted(shown, key=lambda group: presets.rung(group.preset))}
+    measured = [(claim, _measure(claim, by_preset)) for claim in reference()["claims"]]
+    own = [preset for preset, group in by_preset.items() if not group.borrowed]
     for family in CASES:
-        of_family = [steps for claim, steps in measured if claim["family"] == family]
-        correct([step for steps in of_family for preset, step in steps.items() if preset in own])
-        for preset in rows.keys() - own:
-            correct([steps[preset] for steps in of_family if preset in steps])
-    table = [_line(claim, steps, rows, own) for claim, steps in measured]
+        for alike in (own, *([preset] for preset in by_preset if preset not in own)):
+            of_family = [steps for claim, steps in measured if claim["family"] == family]
+            correct([steps[preset] for steps in of_family for preset in alike if preset in steps])
+    table = [_line(claim, steps, by_preset) for claim, steps in measured]
     table += [*_level(results / "scoreboard.csv"), *_language(results / "language.csv")]
     return from_template(
         "CLAIMS.md",
@@ -61,40 +57,42 @@ def claims(results: Path) -> str:
             name: "; ".join(line["claim"].rpartition(" (")[0] for line in table if line["verdict"] == f"**{name}**")
             for name in VERDICTS
         },
-        presets=[_preset(preset, of, own) for preset, of in rows.items()],
-        expressions=f"{expressions:,}",
+        presets=[_preset(group) for group in by_preset.values()],
+        expressions=f"{pooled():,}",
         year=YEAR,
         claims=markdown(table),
-        visible=[line for preset, of in rows.items() if preset in own for line in _visible_with(preset, of)],
+        visible=[line for preset in own for line in _visible_with(by_preset[preset])],
         **_seeds_of_the_paper(),
     )
 
 
-def _preset(preset: str, rows: Rows, own: Set[str]) -> dict[str, str]:
+def _preset(group: Group) -> dict[str, str]:
     """On what its numbers rest: seeds, programs, devices, and whether verdicts do."""
-    every = [run for runs in rows.values() for run in runs]
-    external = any(run.external for run in every)
-    devices = {place.get("device") or "unknown" for run in every for place in run.folder.environments}
+    runs = group.runs.values()
+    devices = {place.get("device") or "unknown" for run in runs for place in run.environments}
+    why_not = "no: weights of another preset" if group.borrowed else "no: one seed"
     return {
-        "name": preset,
-        "seeds": presets.number_range([len(runs) for recipe, runs in rows.items() if recipe in ORDER]),
-        "program": "in part a program that is not in this repository" if external else "this suite",
+        "name": group.preset,
+        "seeds": presets.number_range(Counter(recipe for recipe, _ in group.runs if recipe in ORDER).values()),
+        "program": "in part a program that is not in this repository"
+        if any(r.external for r in runs)
+        else "this suite",
         "devices": ", ".join(sorted(devices)),
-        "counts": "yes" if counts(preset, rows, own) else "no: one seed" if preset in own else BORROWED,
+        "counts": "yes" if _counts(group) else why_not,
     }
 
 
-def counts(preset: str, rows: Rows, own: Set[str]) -> bool:
+def _counts(group: Group) -> bool:
     """Whether verdicts rest on a preset: its networks are its own, and a row has MIN_SEEDS."""
-    return preset in own and any(len(runs) >= MIN_SEEDS for runs in rows.values())
+    return not group.borrowed and max(Counter(recipe for recipe, _ in group.runs).values()) >= MIN_SEEDS
 
 
-def _measure(claim: Mapping[str, Any], rows: Mapping[str, Rows]) -> dict[str, Step]:
+def _measure(claim: Mapping[str, Any], groups: Mapping[str, Group]) -> dict[str, Step]:
     """The claim's difference at each preset that has its rows, with the paper's beside it."""
     found = {}
-    for preset, of in rows.items():
-        if claim["from"] in of and claim["to"] in of:
-            (found[preset],) = measure(of, [(claim["from"], claim["to"])], *_parts(claim, of))
+    for preset, group in groups.items():
+        if {claim["from"], claim["to"]} <= {*group.recipes}:
+            (found[preset],) = measure(group, [(claim["from"], claim["to"])], *_parts(claim, group))
             found[preset].reported = reported(claim)
     return found
 
@@ -103,18 +101,16 @@ def _meant(claim: Mapping[str, Any], tokens: float) -> bool:
     return claim.get("above", 0) < tokens <= claim.get("to_tokens", math.inf)
 
 
-def _parts(claim: Mapping[str, Any], rows: Rows) -> list[list[str]]:
+def _parts(claim: Mapping[str, Any], group: Group) -> list[list[str]]:
     """The expressions that a claim is about, by their lengths, and those that they are compared with."""
     if not {"above", "to_tokens"} & claim.keys():
         return []
-    run = next(iter(rows.values()))[0]
-    verdicts = {name: run.folder.expressions(name) for name in dict.fromkeys(key.split("/")[0] for key in run.ids)}
+    run = next(iter(group.runs.values()))
+    verdicts = {name: run.expressions(name) for name in dict.fromkeys(key.split("/")[0] for key in group.right.index)}
     lengths = {f"{name}/{id_}": row.length for name, of_set in verdicts.items() for id_, row in of_set.items()}
-    meant = [key for key, tokens in lengths.items() if tokens is not None and _meant(claim, tokens)]
-    if not claim.get("than_others"):
-        return [meant]
-    chosen = {*meant}
-    return [meant, [key for key in lengths if key not in chosen]]
+    meant = {key: tokens is not None and _meant(claim, tokens) for key, tokens in lengths.items()}
+    parts = (True, False) if claim.get("than_others") else (True,)
+    return [[key for key, is_meant in meant.items() if is_meant is part] for part in parts]
 
 
 def reported(claim: Mapping[str, Any]) -> float | None:
@@ -145,21 +141,17 @@ def verdict(steps: Sequence[Step]) -> str:
     return "open"
 
 
-def _line(
-    claim: Mapping[str, Any], steps: Mapping[str, Step], rows: Mapping[str, Rows], own: set[str]
-) -> dict[str, str]:
+def _line(claim: Mapping[str, Any], steps: Mapping[str, Step], groups: Mapping[str, Group]) -> dict[str, str]:
     told = reported(claim)
+    tested = [step for preset, step in steps.items() if step.tested and not groups[preset].borrowed]
     line = {
         "claim": f"{claim['claim']} ({claim['where']})",
         "reported": "better" if told is None else f"{told:+.2f}",
         "family": CASES[claim["family"]],
+        "verdict": f"**{verdict(tested)}**",
     }
-    counted_steps = [step for preset, step in steps.items() if preset in own and step.tested]
-    line["verdict"] = f"**{verdict(counted_steps)}**"
-    for preset in rows:
-        heading = f"`{preset}`" if counts(preset, rows[preset], own) else f"(`{preset}`)"
-        line[heading] = _cell(steps[preset]) if preset in steps else ""
-    return line
+    headings = {preset: f"`{preset}`" if _counts(group) else f"(`{preset}`)" for preset, group in groups.items()}
+    return line | {headings[preset]: _cell(steps[preset]) if preset in steps else "" for preset in groups}
 
 
 def _cell(step: Step) -> str:
@@ -198,18 +190,17 @@ def _language(table: Path) -> list[dict[str, str]]:
     return lines
 
 
-def _visible_with(preset: str, rows: Rows) -> list[dict[str, str]]:
+def _visible_with(group: Group) -> list[dict[str, str]]:
     """What three seeds a row can see at a preset, by how much its runs differ; nothing where that is not known."""
-    rates = {recipe: {run.seed: run.exprate for run in runs} for recipe, runs in rows.items()}
+    rates = group.rates()
     spread, alike = spread_between_runs(rates), [[*of.values()] for of in rates.values() if len(of) > 1]
     if spread is None or not alike:
         return []
     df = sum(len(row) - 1 for row in alike)
-    pooled = sum(variance(row) * (len(row) - 1) for row in alike) / df  # of runs within their rows
-    blocks, apart = _visible(spread.variance, 2 * (len(ORDER) - 1)), _visible(pooled, 4)
-    numbers = {"of_block": math.sqrt(spread.variance), "of_row": math.sqrt(pooled)}
-    shown = {name: f"{value:.2f}" for name, value in numbers.items()}
-    return [shown | {"preset": preset, "in_blocks": f"{blocks:.1f}", "alone": f"{apart:.1f}"}]
+    of_row = sum(variance(row) * (len(row) - 1) for row in alike) / df  # of runs within their rows
+    blocks, apart = _visible(spread.variance, 2 * (len(ORDER) - 1)), _visible(of_row, 4)
+    shown = {"of_block": f"{math.sqrt(spread.variance):.2f}", "of_row": f"{math.sqrt(of_row):.2f}"}
+    return [shown | {"preset": group.preset, "in_blocks": f"{blocks:.1f}", "alone": f"{apart:.1f}"}]
 
 
 def _seeds_of_the_paper() -> dict[str, str]:

@@ -7,28 +7,24 @@ reference.yaml also names. The paper's claim, that coverage helps (CLAIM), is te
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
 from shlex import quote
 from statistics import stdev
 
-import numpy as np
-
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import ORDER, model_name, reference
 from hmerbench.benchmarks.report.scored_runs import (
     POOLED,
-    Rows,
-    ScoredRun,
+    Group,
     Step,
     correct,
     grouped,
     images_of,
     measure,
     printed_p,
-    rows_of,
 )
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.stats import LEAST, rate
@@ -84,41 +80,39 @@ def compare(
     """
     comparisons = []
     for groups in grouped(folders, results, split):
-        of_set = [_compare(runs, every_pair) for runs in groups]
+        of_set = [_compare(group, every_pair) for group in groups]
         _conclude(of_set)
         comparisons += of_set
     return comparisons
 
 
-def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
+def _compare(group: Group, every_pair: bool) -> Comparison:
     """Measure each step of the paper's ordering, or every pair of rows, on runs with equal conditions."""
-    rows = rows_of(runs)
+    rows = group.recipes
     paper_rows = [recipe for recipe in rows if recipe in ORDER]
     every_pair = every_pair or len(paper_rows) < 2  # there is no order to test
-    steps = measure(rows, list(combinations(rows, 2) if every_pair else pairwise(paper_rows)))
-    pairs = measure(rows, [] if every_pair else [(a, b) for a, b in reference()["pairs"] if {a, b} <= rows.keys()])
-    claim = None if every_pair or not rows.keys() >= {*CLAIM} else measure(rows, [CLAIM])[0]
-    borrowed, missing = all(run.borrowed for run in runs), [model_name(row) for row in ORDER if row not in rows]
-    return Comparison(runs[0].preset, runs[0].conditions, _summaries(rows), claim, steps, pairs, borrowed, missing)
+    steps = measure(group, list(combinations(rows, 2) if every_pair else pairwise(paper_rows)))
+    pairs = measure(group, [] if every_pair else [(a, b) for a, b in reference()["pairs"] if {a, b} <= {*rows}])
+    claim = None if every_pair or not {*CLAIM} <= {*rows} else measure(group, [CLAIM])[0]
+    summaries = [_summary(group, recipe, of) for recipe, of in group.rates().items()]
+    missing = [model_name(recipe) for recipe in ORDER if recipe not in rows]
+    return Comparison(group.preset, group.conditions, summaries, claim, steps, pairs, group.borrowed, missing)
 
 
-def _summaries(rows: Rows) -> list[RowSummary]:
-    summaries = []
-    for recipe, runs in rows.items():
-        found = rate(np.array([run.right_N for run in runs]), images_of(runs[0].ids))
-        sd = stdev(run.exprate for run in runs) if len(runs) > 1 else None
-        interval, seeds = (found.low, found.high, found.over), " ".join(str(run.seed) for run in runs)
-        summaries.append(RowSummary(recipe, model_name(recipe), len(runs), found.value, sd, *interval, seeds))
-    return summaries
+def _summary(group: Group, recipe: str, rates: Mapping[int, float]) -> RowSummary:
+    found = rate(group.of_row(recipe).to_numpy().T, images_of([*group.right.index]))
+    sd, seeds = stdev(rates.values()) if len(rates) > 1 else None, " ".join(map(str, rates))
+    interval = found.low, found.high, found.over
+    return RowSummary(recipe, model_name(recipe), len(rates), found.value, sd, *interval, seeds)
 
 
 def _conclude(comparisons: Sequence[Comparison]) -> None:
     """Correct the tests of all comparisons on a set, and judge the paper's ordering by each."""
-    correct([step for each in comparisons if not each.borrowed for step in each.steps])
-    correct([step for each in comparisons if not each.borrowed for step in each.pairs])
+    own = [each for each in comparisons if not each.borrowed]
+    for family in (own, *([each] for each in comparisons if each.borrowed)):
+        correct([step for each in family for step in each.steps])
+        correct([step for each in family for step in each.pairs])
     for each in comparisons:
-        correct(each.steps if each.borrowed else [])
-        correct(each.pairs if each.borrowed else [])
         correct([each.claim] if each.claim else [])
         each.verdict = _verdict(each)
 

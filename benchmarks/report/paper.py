@@ -30,6 +30,13 @@ def model_name(recipe: str) -> str:
 
 # recipes of the paper's Table 1, worst first
 ORDER: tuple[str, ...] = tuple(recipe for recipe, names in reference()["recipes"].items() if "table1" in names)
+
+
+def position(recipe: str) -> tuple[int, str]:
+    """Sort key: the paper's order, then other recipes by name."""
+    return ORDER.index(recipe) if recipe in ORDER else len(ORDER), recipe
+
+
 REPORTED: dict[str, float] = {  # recipe -> the paper's ExpRate on `YEAR`, in percent
     recipe: row["exprate"] for recipe in ORDER for row in reference()["table1"] if row["model"] == model_name(recipe)
 }

@@ -12,12 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+import pandas as pd
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.report import presets
-from hmerbench.benchmarks.report.paper import ORDER, REPORTED, model_name
+from hmerbench.benchmarks.report.paper import REPORTED, model_name, position
+from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoring.metrics import Expression
@@ -27,31 +29,44 @@ from hmerbench.evaluation.scoring.stats import Estimate, Images, difference, hol
 POOLED = "all"  # the union of all test sets a run was scored on
 
 
-@dataclass(frozen=True)
-class ScoredRun:
-    """A run's ExpRate in percent, and which of the expressions, named "set/id", it reads right."""
+@dataclass
+class Group:
+    """Runs with equal conditions: test sets, preset, search, epoch selection, scorer. Only these are compared as rows.
 
-    recipe: str
-    seed: int
+    `right` is whether each expression, a line named "set/id", is read right by each run, a column named by recipe and
+    seed, as in `runs`: recipes in the paper's order, seeds in ascending order.
+    """
+
     preset: str
-    conditions: str  # test sets, preset, search, epoch selection, scorer; only runs with equal conditions are compared
-    exprate: float
-    ids: tuple[str, ...]
-    right_N: np.ndarray
-    folder: RunFolder
-    borrowed: bool = False  # read with the weights of another preset's run
-    external: bool = False  # trained by another program, at least in part
+    conditions: str
+    runs: Mapping[tuple[str, int], RunFolder]
+    right: pd.DataFrame
+
+    @property
+    def recipes(self) -> list[str]:
+        return list(dict.fromkeys(recipe for recipe, _ in self.runs))
+
+    def of_row(self, recipe: str) -> pd.DataFrame:
+        """`right` of a recipe, a column for each seed."""
+        return cast(pd.DataFrame, self.right[recipe])
+
+    def rates(self) -> dict[str, dict[int, float]]:
+        """ExpRate in percent by recipe and seed."""
+        return {recipe: (100 * self.of_row(recipe).mean()).to_dict() for recipe in self.recipes}
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether they read with the weights of another preset's runs."""
+        return all("trained_in" in run.environment for run in self.runs.values())
 
 
-Rows = Mapping[str, Sequence[ScoredRun]]  # by recipe
-
-
-def grouped(folders: Sequence[Path], results: Path, split: str | None = None) -> list[list[list[ScoredRun]]]:
+def grouped(folders: Sequence[Path], results: Path, split: str | None = None) -> list[list[Group]]:
     """For each test set, the runs in groups of equal conditions.
 
     `split` is a test set, POOLED, or None for each set and the pooled ones. `folders` are run folders or contain them
     at any depth; default: results/reproduced and results/runs. Of two runs of one recipe and seed in a group, the later
-    folder's counts: your own, not the committed one. Raises UserError if there is no run, or for a damaged one.
+    folder's counts: your own, not the committed one. Raises UserError if there is no run, for a damaged one, and for
+    runs scored on different expressions.
     """
     roots = folders or [results / "reproduced", results / "runs"]
     scored = {run: sets for run in RunFolder.under(*roots) if (sets := run.sets("scores/*.json"))}
@@ -61,29 +76,62 @@ def grouped(folders: Sequence[Path], results: Path, split: str | None = None) ->
                 raise UserError(f"{folder}: there is no such folder; `hmerbench ls` lists the runs")
         on = "any set" if split in (None, POOLED) else split
         raise UserError(f"{', '.join(map(str, roots))}: no run scored on {on}; score one first")
-    labels = presets.preset_labels(scored)
+    labels, found = preset_labels(scored), list[list[Group]]()
     names = [split] if split else sorted({*chain.from_iterable(scored.values())})
-    found, known = [], dict[tuple[str, ...], tuple[str, ...]]()
     for name in [*names, POOLED] if len(names) > 1 else names:
-        groups: dict[str, dict[tuple[str, int], ScoredRun]] = {}
+        groups: dict[str, list[tuple[RunFolder, list[str]]]] = {}
         for run, sets in scored.items():
             if name in (POOLED, *sets):
-                read = _read(run, labels[run], sets if name == POOLED else [name], known)
-                groups.setdefault(read.conditions, {})[read.recipe, read.seed] = read
+                read = sets if name == POOLED else [name]
+                groups.setdefault(_conditions(run, labels[run], read), []).append((run, read))
         if not groups:
             fix = "score one, or name another set with --set"
             raise UserError(f"{', '.join(map(str, roots))}: no run scored on {name}; {fix}")
-        found.append([list(runs.values()) for _, runs in sorted(groups.items())])
+        found.append([_group(labels[runs[0][0]], conditions, runs) for conditions, runs in sorted(groups.items())])
     return found
 
 
-def rows_of(runs: Sequence[ScoredRun]) -> dict[str, list[ScoredRun]]:
-    """Runs of equal conditions by recipe, in the paper's order, their seeds in ascending order."""
-    order = [*ORDER, *sorted({run.recipe for run in runs} - set(ORDER))]
-    rows: dict[str, list[ScoredRun]] = {}
-    for run in sorted(runs, key=lambda run: (order.index(run.recipe), run.seed)):
-        rows.setdefault(run.recipe, []).append(run)
-    return rows
+def _conditions(run: RunFolder, preset: str, sets: Sequence[str]) -> str:
+    """What the runs of a group have in common, by the signatures of their scores on `sets`."""
+    signatures = list[dict[str, str]]()
+    for name in sets:
+        try:
+            signatures.append(fields_of(run.scores[name].signature))
+        except InputError as error:
+            raise UserError(f"{run.path / 'scores' / name}.json: {error}; score the run again") from None
+    names, n = " + ".join(fields["set"] for fields in signatures), sum(int(fields["n"]) for fields in signatures)
+    rest = [{key: text for key, text in fields.items() if key not in ("set", "n")} for fields in signatures]
+    for fields in rest:
+        fields["search"] = _beam(run, fields["search"])
+    search, select = (" and ".join(dict.fromkeys(fields.pop(key) for fields in rest)) for key in ("search", "select"))
+    scorer = " and ".join(dict.fromkeys(", ".join(f"{key} {text}" for key, text in fields.items()) for fields in rest))
+    return f"{names} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}, scored with {scorer}"
+
+
+def _beam(run: RunFolder, search: str) -> str:
+    """The search without its direction, where a network is read in every direction that it has learned."""
+    with suppress(UserError):  # settings of another version of the suite
+        directions = run.settings.model.directions
+        whole = "joint" if "both" in directions else directions[0]
+        return f"beam {search.removeprefix(whole)}" if search.startswith(whole) else search
+    return search
+
+
+def _group(preset: str, conditions: str, scored: Sequence[tuple[RunFolder, Sequence[str]]]) -> Group:
+    """The group of some runs, with their verdicts on the sets beside each."""
+    latest = {(run.recipe, run.seed): (run, sets) for run, sets in scored}
+    runs = {key: latest[key] for key in sorted(latest, key=lambda key: (position(key[0]), key[1]))}
+    right = pd.DataFrame(
+        {
+            key: pd.Series({f"{name}/{id_}": n == 0 for name in sets for id_, n in run.error_counts(name).items()})
+            for key, (run, sets) in runs.items()
+        }
+    )
+    first, lacking = next(iter(runs)), right.isna()
+    if other := next((key for key in runs if not lacking[key].equals(lacking[first])), None):
+        paths = f"{runs[first][0].path} and {runs[other][0].path}"
+        raise UserError(f"{paths}: scored on different expressions; score them again")
+    return Group(preset, conditions, {key: run for key, (run, _) in runs.items()}, right.sort_index())
 
 
 def sampled_rate(
@@ -103,40 +151,6 @@ def sampled_rate(
                 f"{runs[0].path} and {run.path}: scored on different expressions of {split}; score them again"
             )
     return rate(np.array([[right(of_run[id_]) for id_ in ids] for of_run in verdicts]), Images(ids))
-
-
-def _read(run: RunFolder, preset: str, sets: Sequence[str], known: dict[tuple[str, ...], tuple[str, ...]]) -> ScoredRun:
-    """Read a run's verdicts on the union of `sets`; the score signatures give its conditions. `known`: ids read so
-    far."""
-    right, signatures = dict[str, bool](), list[dict[str, str]]()
-    for name in sets:
-        try:
-            signatures.append(fields_of(run.scores[name].signature))
-        except InputError as error:
-            raise UserError(f"{run.path / 'scores' / name}.json: {error}; score the run again") from None
-        right |= {f"{name}/{id_}": count == 0 for id_, count in run.error_counts(name).items()}
-    names, n = " + ".join(fields["set"] for fields in signatures), sum(int(fields["n"]) for fields in signatures)
-    rest = [{key: text for key, text in fields.items() if key not in ("set", "n")} for fields in signatures]
-    for fields in rest:
-        fields["search"] = _beam(run, fields["search"])
-    search, select = (" and ".join(dict.fromkeys(fields.pop(key) for fields in rest)) for key in ("search", "select"))
-    scorer = " and ".join(dict.fromkeys(", ".join(f"{key} {text}" for key, text in fields.items()) for fields in rest))
-    conditions = (
-        f"{names} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}, scored with {scorer}"
-    )
-    ids, exprate = tuple(sorted(right)), 100 * sum(right.values()) / len(right)
-    ids, verdicts = known.setdefault(ids, ids), np.array([right[id_] for id_ in ids])  # equal ids are kept once
-    borrowed = "trained_in" in run.environment
-    return ScoredRun(run.recipe, run.seed, preset, conditions, exprate, ids, verdicts, run, borrowed, run.external)
-
-
-def _beam(run: RunFolder, search: str) -> str:
-    """The search without its direction, where a network is read in every direction that it has learned."""
-    with suppress(UserError):  # settings of another version of the suite
-        directions = run.settings.model.directions
-        whole = "joint" if "both" in directions else directions[0]
-        return f"beam {search.removeprefix(whole)}" if search.startswith(whole) else search
-    return search
 
 
 LEVEL = 0.05  # of significance
@@ -184,30 +198,17 @@ class Step:
         return f"{f'**{text}**' if self.p < LEVEL else text}, p{printed_p(self.p, '=')}"
 
 
-def measure(rows: Rows, pairs: Sequence[tuple[str, str]], *parts: Sequence[str]) -> list[Step]:
+def measure(group: Group, pairs: Sequence[tuple[str, str]], *parts: Sequence[str]) -> list[Step]:
     """The differences between pairs of rows, uncorrected. `parts` are lists of "set/id": by default all images are
     compared, with one part those in it; with two, it is the difference on the first minus that on the second."""
-    if not pairs:
-        return []
-    first = next(iter(rows.values()))[0]
-    for recipe, runs in rows.items():
-        if any(run.ids != first.ids for run in runs):
-            both = f"{first.recipe} and {recipe}"
-            raise UserError(f"{both}: they were scored on different expressions; score them again")
-    keys = list(chain(*parts)) if parts else first.ids
-    images, values = images_of(keys), {recipe: _values(runs, parts or (keys,)) for recipe, runs in rows.items()}
-    rates = {
-        recipe: {run.seed: float(value) for run, value in zip(runs, values[recipe].mean(1), strict=True)}
-        for recipe, runs in rows.items()
-    }
-    spread, steps = spread_between_runs(rates), list[Step]()
+    parts = parts or ([*group.right.index],)
+    images, values = images_of([*chain(*parts)]), {row: _values(group.of_row(row), parts) for row in group.recipes}
+    spread, steps = spread_between_runs({row: of.mean().to_dict() for row, of in values.items()}), list[Step]()
     for lower, upper in pairs:
-        common = [seed for seed in rates[lower] if seed in rates[upper]]
-        a, b = (
-            values[recipe][[list(rates[recipe]).index(seed) for seed in common or rates[recipe]]]
-            for recipe in (lower, upper)
-        )
-        found = difference(b - a if common else (b.mean(0) - a.mean(0))[None], images, spread)
+        a, b = values[lower], values[upper]
+        common = [seed for seed in a if seed in b]
+        gains = b[common] - a[common] if common else (b.mean(axis=1) - a.mean(axis=1)).to_frame()
+        found = difference(gains.to_numpy().T, images, spread)
         step = Step(lower, upper, found.value, found.low, found.high, found.over, images.n, len(common), found.p)
         if lower in REPORTED and upper in REPORTED:
             step.reported = REPORTED[upper] - REPORTED[lower]
@@ -230,18 +231,18 @@ def images_of(keys: Sequence[str]) -> Images:
     return Images(ids, sets)
 
 
-def _values(runs: Sequence[ScoredRun], parts: Sequence[Sequence[str]]) -> np.ndarray:
-    """[seed, image]: 100 where a run is right. With a second part, values whose mean is the rate on the first less that
+def _values(right: pd.DataFrame, parts: Sequence[Sequence[str]]) -> pd.DataFrame:
+    """[image, seed]: 100 where a run is right. With a second part, values whose mean is the rate on the first less that
     on the second, and which deviate from it as that difference does with each image."""
-    place = {key: index for index, key in enumerate(runs[0].ids)}
-    right = [100.0 * np.array([run.right_N[[place[key] for key in keys]] for run in runs]) for keys in parts]
-    if len(parts) == 1:
-        return right[0]
-    n, means = sum(map(len, parts)), [values.mean(1, keepdims=True) for values in right]
-    signed = [
-        sign * (values - mean) * n / values.shape[1] for sign, values, mean in zip((1, -1), right, means, strict=True)
-    ]
-    return np.concatenate(signed, axis=1) + means[0] - means[1]
+    values = [100.0 * right.loc[[*keys]] for keys in parts]
+    if len(values) == 1:
+        return values[0]
+    first, second = values
+    n, difference = len(first) + len(second), first.mean() - second.mean()
+    return (
+        pd.concat([(of - of.mean()) * n / size for of, size in ((first, len(first)), (second, -len(second)))])
+        + difference
+    )
 
 
 def printed_p(p: float | None, equals: str = "") -> str:
