@@ -31,7 +31,7 @@ def tables(results: Results = RESULTS) -> None:
     from hmerbench.benchmarks.report import summary, tables
 
     rows, checkout = tables.committed_rows(results), results.resolve() == CHECKOUT / "results"
-    built = tables.committed(results, rows)
+    built = tables.paper_tables(rows, results)
     tables.show(built)
     paths = tables.write_tables(built, results) + languages.write_language_tables(
         languages.language_tables(results), results

@@ -19,10 +19,10 @@ from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.claims import claims as claims_of_papers
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, RowSummary, compare
 from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
-from hmerbench.benchmarks.report.paper import ORDER, YEAR, model_name, pooled
+from hmerbench.benchmarks.report.paper import YEAR, model_name, pooled, position
 from hmerbench.benchmarks.report.presets import ladder
 from hmerbench.benchmarks.report.scored_runs import POOLED
-from hmerbench.benchmarks.report.tables import RIGHT, Record, ceilings, committed, committed_rows, interval
+from hmerbench.benchmarks.report.tables import RIGHT, Record, ceilings, committed_rows, interval, paper_tables
 from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
@@ -71,23 +71,15 @@ class Summary:
     """The committed runs in short: what is costly to find out is found out once."""
 
     def __init__(self, results: Path, rows: list[Record] | None = None):
-        self.results, self.expressions = results, pooled()
+        self.results, self.rows = results, committed_rows(results) if rows is None else rows
         self.scored = [run for run in RunFolder.under(results / "reproduced") if run.scores]
-        if rows is not None:
-            self.rows = rows
 
     @cached_property
-    def rows(self) -> list[Record]:
-        return committed_rows(self.results)
-
-    @cached_property
-    def by_column(self) -> dict[str, list[dict[str, Any]]]:
+    def by_column(self) -> dict[str, pd.DataFrame]:
         """The rows of Table 1 on all of `YEAR`, by source or preset."""
-        found: dict[str, list[dict[str, Any]]] = {}
-        for row in committed(self.results, self.rows)["table1"].to_dict("records"):
-            if row["dataset"] == YEAR:  # not a part of it
-                found.setdefault(row["source"] if row["source"] == "reported" else row["preset"], []).append(row)
-        return found
+        table = paper_tables(self.rows, self.results)["table1"].query("dataset == @YEAR")  # not a part of it
+        column = table["preset"].where(table["source"] != "reported", "reported")
+        return {str(name): rows for name, rows in table.groupby(column, sort=False)}
 
     @cached_property
     def compared(self) -> list[Comparison]:
@@ -96,24 +88,36 @@ class Summary:
 
     def short(self) -> str:
         """README's table, and below it what coverage is worth with each preset, over the three years."""
-        columns = self.short_columns()
-        lost = [LOST] if any("†" in rate for column in columns.values() for rate in column.values()) else []
+        table = self.short_table()
+        lost = [LOST] if table.map(lambda rate: "†" in rate).any(axis=None) else []
         below = " ".join([*lost, *self.claims()])
-        return _by_preset(columns, "model") + "\n" + (f"\n{below}\n" if below else "")
+        return _by_preset(table) + "\n" + (f"\n{below}\n" if below else "")
 
-    def short_columns(self) -> dict[str, dict[str, str]]:
-        """README's table, as text by column and model: Table 1 as reported, with the preset that reads most, and with
-        the one whose rows have most seeds."""
+    def short_table(self) -> pd.DataFrame:
+        """README's table, as text: Table 1 as reported, with the preset that reads most, and with the one whose rows
+        have most seeds."""
 
         def rate(preset: str) -> float:
-            return max(row["exprate"] for row in self.by_column[preset])
+            return max(self.by_column[preset]["exprate"])
 
         def seeded_rows(preset: str) -> tuple[int, float]:
-            return sum(row["seeds"] > 2 for row in self.by_column[preset]), rate(preset)
+            return sum(self.by_column[preset]["seeds"] > 2), rate(preset)
 
         ours = [preset for preset in self.by_column if preset != "reported"]
         shown = dict.fromkeys(["reported", *(max(ours, key=key) for key in (rate, seeded_rows) if ours)])
-        return {_seeded(name, self.by_column[name]): _rates(self.by_column[name]) for name in shown}
+        return self.board(list(shown)).rename(columns=self._seeded)
+
+    def board(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Table 1 as text: what is reported and what each preset reads side by side, by model."""
+        cells = {
+            name: {row["model"]: _cell(row) for row in self.by_column[name].to_dict("records")} for name in columns
+        }
+        return pd.DataFrame(cells).fillna("").rename_axis("model")
+
+    def _seeded(self, preset: str) -> str:
+        """A column's heading: the preset, and on how many seeds its rows are."""
+        seeds = [] if preset == "reported" else self.by_column[preset]["seeds"].tolist()
+        return f"{preset}, {presets.number_range(seeds)} seed{'s' * (max(seeds) > 1)}" if seeds else preset
 
     def claims(self) -> list[str]:
         """What coverage is worth with each preset whose runs read the three years, in a sentence of Markdown."""
@@ -121,7 +125,7 @@ class Summary:
             f"`{each.preset}`{' (with weights of another preset)' * each.borrowed} {each.claim.told(each.claim.over)}, "
             + printing.counted(each.claim.seeds, "seed")
             for each in sorted(self.compared, key=lambda each: (each.borrowed, presets.rung(each.preset)[0]))
-            if each.claim and each.claim.images == self.expressions
+            if each.claim and each.claim.images == pooled()
         ]
         names = " → ".join(map(model_name, CLAIM))
         return [f"{names}, in points over the three years: {'; '.join(parts)}."] if parts else []
@@ -129,9 +133,12 @@ class Summary:
     def page(self) -> str:
         """TABLES.md: Table 1 with a column per preset, from the top of the ladder down; the presets beside the authors'
         settings; and `compare` on all sets pooled."""
-        order, found = ["reported", *reversed(PRESETS)], {name: _rates(rows) for name, rows in self.by_column.items()}
-        names = sorted(found, key=lambda name: (order.index(name) if name in order else len(order), -len(found[name])))
-        content = {"table_1": _by_preset({name: found[name] for name in names}, "model"), "limits": self.limits()}
+        order = ["reported", *reversed(PRESETS)]
+        names = sorted(
+            self.by_column,
+            key=lambda name: (order.index(name) if name in order else len(order), -len(self.by_column[name])),
+        )
+        content = {"table_1": _by_preset(self.board(names)), "limits": self.limits()}
         content |= self._presets(names) | self._differences(names)
         return from_template("TABLES.md", images=crohme().n(YEAR), **content)
 
@@ -156,7 +163,7 @@ class Summary:
         captions."""
         years, table = crohme().tests, dict[tuple[str, str, str], dict[str, str]]()
         of_runs = [row for row in self.rows if row["dataset"] in years]
-        for row in sorted(of_runs, key=lambda row: ([*ORDER, row["recipe"]].index(row["recipe"]), row["recipe"])):
+        for row in sorted(of_runs, key=lambda row: position(row["recipe"])):
             cells = table.setdefault((model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"])), {})
             cells |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}
         if not table:
@@ -170,26 +177,18 @@ class Summary:
     def _differences(self, names: Sequence[str]) -> dict[str, Any]:
         """The differences between rows, a column per preset, and how much runs differ that differ in their seed
         alone."""
-        whole = {each.preset: each for each in self.compared if each.steps and each.steps[0].images == self.expressions}
+        whole = {each.preset: each for each in self.compared if each.steps and each.steps[0].images == pooled()}
         shown = [whole[preset] for preset in names if preset in whole]
         steps = [step for each in shown for step in each.every_step]
         columns = {f"reported, {YEAR}": {s.name: "" if s.reported is None else f"{s.reported:+.2f}" for s in steps}}
         columns |= {each.preset: {step.name: step.told(step.over) for step in each.every_step} for each in shown}
         seeded = [each for each in shown if any(step.tested for step in each.every_step)]
         return {
-            "differences": shown and _by_preset(columns, "from → to"),
+            "differences": shown and _by_preset(pd.DataFrame(columns).fillna("").rename_axis("from → to")),
             "borrowed": ", ".join(f"`{each.preset}`" for each in shown if each.borrowed),
             "one_seed": any(not step.tested for step in steps),
             "spreads": ", ".join(f"{_spread(each.rows):.1f} points with `{each.preset}`" for each in seeded),
         }
-
-
-def _seeded(preset: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """A column's heading: the preset, and on how many seeds its rows are."""
-    if preset == "reported":
-        return preset
-    seeds = [row["seeds"] for row in rows]
-    return f"{preset}, {presets.number_range(seeds)} seed{'s' * (max(seeds) > 1)}"
 
 
 def _spread(rows: Sequence[RowSummary]) -> float:
@@ -199,18 +198,13 @@ def _spread(rows: Sequence[RowSummary]) -> float:
     return float(stats.t.ppf(0.975, df)) * math.sqrt(2 * sum(count * square for count, square in known) / df)
 
 
-def _by_preset(columns: Mapping[str, Mapping[str, str]], index: str) -> str:
-    """A Markdown table of columns: presets, except those called reported."""
-    names = {name: name if name.startswith("reported") else re.sub(r"^[^,]+", r"`\g<0>`", name) for name in columns}
-    frame = pd.DataFrame(columns).rename(columns=names).rename_axis(index).fillna("")
-    return frame.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(columns)])
+def _by_preset(table: pd.DataFrame) -> str:
+    """A Markdown table whose columns are presets, except those called reported."""
+    quoted = table.rename(columns=lambda name: re.sub(r"^(?!reported)[^,]+", r"`\g<0>`", name))
+    return quoted.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(table.columns)])
 
 
-def _rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    return {row["model"]: _rate(row) for row in rows}
-
-
-def _rate(row: Mapping[str, Any]) -> str:
+def _cell(row: Mapping[str, Any]) -> str:
     rate = f"{row['exprate']:.2f}"
     if row["source"] == "reported":
         return rate

@@ -41,24 +41,24 @@ Record = dict[str, Any]  # by column
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
 
 
-def committed(results: Path, rows: list[Record] | None = None) -> Tables:
-    """The reported and reproduced rows, as in results/table*.{csv,md,tex}; `rows` are `committed_rows`, if known."""
-    return _paper_tables(committed_rows(results) if rows is None else rows, results)
-
-
-def committed_rows(results: Path) -> list[Record]:
-    """One row per dataset, recipe and preset of the committed runs; finding their intervals takes seconds."""
-    return rows_of_runs("reproduced", results / "reproduced")
+def committed(results: Path) -> Tables:
+    """The reported and reproduced rows, as in results/table*.{csv,md,tex}."""
+    return paper_tables(committed_rows(results), results)
 
 
 def local(results: Path) -> Tables:
     """The committed rows and those of CROHME runs under results/runs/."""
-    return _paper_tables(committed_rows(results) + rows_of_runs("local", results / "runs"), results)
+    return paper_tables(committed_rows(results) + rows_of_runs("local", results / "runs"), results)
 
 
 def apart(workspace: Path) -> Tables:
     """The rows of runs on other data than CROHME, and of weights that read it, without the paper's rows."""
     return {"table2": _frame(rows_of_runs("local", workspace / "runs", workspace / "evaluated"), "table2")}
+
+
+def committed_rows(results: Path) -> list[Record]:
+    """One row per dataset, recipe and preset of the committed runs; finding their intervals takes seconds."""
+    return rows_of_runs("reproduced", results / "reproduced")
 
 
 def write_tables(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
@@ -126,7 +126,7 @@ def heading(name: str, *, crohme: bool = True) -> str:
     return f"Table {name[-1]}{f': {TABLES[name].title}' if crohme else ' on other data: NOT CROHME numbers'}"
 
 
-def _paper_tables(runs: list[Record], results: Path) -> Tables:
+def paper_tables(runs: list[Record], results: Path) -> Tables:
     """Every table with the paper's rows and those of `runs`, each beside its year's ceilings."""
     best, built = ceilings(results), {}
     for name, table in TABLES.items():
@@ -138,42 +138,51 @@ def _paper_tables(runs: list[Record], results: Path) -> Tables:
     return {name: _frame(rows, name) for name, rows in built.items()}
 
 
+class Row(NamedTuple):
+    """What the runs of a row have in common, but for their seed."""
+
+    dataset: str
+    split: str
+    n: int
+    recipe: str
+    source: str
+    preset: str
+    added: str
+
+
 def rows_of_runs(source: str, *roots: Path) -> list[Record]:
     """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed."""
-    latest: dict[tuple, tuple[float, RunFolder, Record]] = {}
-    for run in RunFolder.under(*roots):
+    scored = [run for run in RunFolder.under(*roots) if run.scores]
+    labels, latest = presets.preset_labels(scored), dict[tuple[Row, int], tuple[float, RunFolder]]()
+    for run in scored:
         made_by = "external" if source == "reproduced" and run.external else source
+        added = presets.added_data(run.settings.data)
         for split, score in run.scores.items():
-            row = {"dataset": _dataset(run, split, score.n), "split": split, "n": score.n, "recipe": run.recipe}
-            row["source"] = made_by
-            settings = presets.settings_digest(run)  # two recipes may share a name
-            key = *row.values(), run.preset, run.seed, settings
+            row = Row(_dataset(run, split, score.n), split, score.n, run.recipe, made_by, labels[run], added)
             scored_at = (run.path / f"scores/{split}.json").stat().st_mtime
-            if key not in latest or scored_at >= latest[key][0]:
-                latest[key] = scored_at, run, row
-    labels, seeds = presets.preset_labels([run for _, run, _ in latest.values()]), dict[tuple, list[RunFolder]]()
-    for _, run, row in latest.values():
-        row["preset"] = labels[run] + _other_scorer(run.scores[row["split"]])
-        row["added"] = presets.added_data(run.settings.data)
-        seeds.setdefault(tuple(row.items()), []).append(run)
-    return [_mean_row(dict(row), runs) for row, runs in seeds.items()]
+            if scored_at >= latest.get((row, run.seed), (0.0, run))[0]:
+                latest[row, run.seed] = scored_at, run
+    rows: dict[Row, list[RunFolder]] = {}
+    for (row, _), (_, run) in latest.items():
+        preset = row.preset + _other_scorer(run.scores[row.split])
+        rows.setdefault(row._replace(preset=preset), []).append(run)
+    return [row._asdict() | _over_seeds(row, runs) for row, runs in rows.items()]
 
 
-def _mean_row(row: Record, runs: Sequence[RunFolder]) -> Record:
-    """The row with what its seeds have in the mean, on its test set."""
-    scores = [run.scores[row["split"]] for run in runs]
+def _over_seeds(row: Row, runs: Sequence[RunFolder]) -> Record:
+    """What the runs of a row have in the mean, on their test set."""
+    scores, found = [run.scores[row.split] for run in runs], Record(seeds=len(runs))
     try:
-        found = sampled_rate(runs, row["split"])
-        row |= dict(zip(INTERVAL, (found.low, found.high, found.over), strict=True))
+        its = sampled_rate(runs, row.split)
+        found |= dict(zip(INTERVAL, (its.low, its.high, its.over), strict=True))
     except UserError as error:  # of a damaged run; the others' rows are still wanted
         printing.err_console.print(f"warning: {error}; till then its interval is over images, from the counts alone")
-    row["seeds"] = len(runs)
-    row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
+    found["sd"] = stdev(100 * score.exact / row.n for score in scores) if len(scores) > 1 else None
     for column, count in COUNTS.items():
         counted = [getattr(score, count) for score in scores]
-        row[column] = None if None in counted else 100 * sum(counted) / (row["n"] * len(scores))
-    row |= {name: mean_count([getattr(score, name) for score in scores]) for name in RIGHT}
-    return row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in FLAGS}
+        found[column] = None if None in counted else 100 * sum(counted) / (row.n * len(scores))
+    found |= {name: mean_count([getattr(score, name) for score in scores]) for name in RIGHT}
+    return found | {flag: reference()["recipes"].get(row.recipe, {}).get(flag) for flag in FLAGS}
 
 
 def ceilings(results: Path) -> dict[str, dict[str, int]]:

@@ -227,7 +227,7 @@ FAULTS = [
           "tests/evaluation/scoreboard/test_scoreboard.py::test_groups_are_told_apart_at_5_percent_after_holms_correction",
           "strict=True) if p < 0.05}", "strict=True) if p < 0.1}"),
     Fault("mean over the seeds in tables", "tests/report/test_tables.py::test_seeds_are_averaged_and_counted",
-          '/ (row["n"] * len(scores))', '/ row["n"]'),
+          '/ (row.n * len(scores))', '/ row.n'),
     Fault("what is right only with neutral limits",
           "tests/evaluation/scoring/test_conventions.py::test_a_score_counts_both_readings",
           'len(exact) + counts.get("exact", 0)', "len(exact)"),

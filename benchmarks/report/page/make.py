@@ -196,11 +196,9 @@ def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
         rows = [{"source": "local", "cells": row} for row in cells]
         shown += [{"title": heading, "headings": ["run", *splits], "rows": rows}] if rows else []
     short = summary.Summary(results)
-    columns = short.short_columns()
-    models = dict.fromkeys(model for column in columns.values() for model in column)
-    rows = [[model, *(column.get(model, "") for column in columns.values())] for model in models]
+    table = short.short_table().reset_index()
     words = [claim.replace("**", "").replace("`", "") for claim in short.claims()]
-    board = {"headings": ["model", *columns], "rows": [{"source": "", "cells": row} for row in rows]}
+    board = {"headings": [*table], "rows": [{"source": "", "cells": row} for row in table.values.tolist()]}
     return {"tables": [*shown, {"title": f"ExpRate on CROHME {YEAR}, in percent", **board}], "words": words}
 
 
