@@ -8,7 +8,7 @@ never committed. Missing data are listed on the page.
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -45,9 +45,9 @@ from hmerbench.benchmarks.strict_files import parse_yaml
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
 from hmerbench.evaluation.scoring.metrics import BUCKETS, METRICS, TABULATED, interval_text
 
-UNTABULATED = [metric for metric in METRICS if not metric.heading]
 HEADINGS = {"interval": "95 % interval"} | {metric.rate: metric.heading for metric in TABULATED}
 FOLDED = ("training", "errors")  # of every preset and row: too many to be seen at once
+Row = tuple[str, dict[str, Any]]  # source, which gives its color, and cells by heading
 
 
 @dataclass
@@ -160,11 +160,10 @@ def render(material: Material, results: Path) -> str:
         summary=_summary(results, material.runs),
         tables=[table for title, frame in material.frames for table in _tables(title, frame)],
         tables_note=tables.meanings().strip().replace("`", ""),
-        untabulated=[metric.name for metric in UNTABULATED],
         scores=[row for run in material.runs for row in _scores(run)],
         figures=[figure for figure in figures if not figure["folded"]],
         folded=[figure for figure in figures if figure["folded"]],
-        costs=_costs(material.runs, material.notes),
+        costs=[*_costs(material.runs, material.notes)],
         buckets=BUCKETS,
         kinds=STRUCTURES,
         notes=material.notes,
@@ -191,15 +190,16 @@ def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
     for data in sorted({run.read_data for run in runs} - {"crohme"}):
         own = [run for run in runs if run.read_data == data and run.scores]
         splits = sorted({split for run in own for split in run.scores})
-        cells = [[title(run), *(_rate(run, split) for split in splits)] for run in own]
-        heading = f"ExpRate on {data} data (NOT CROHME), in percent, with the 95 % interval"
-        rows = [{"source": "local", "cells": row} for row in cells]
-        shown += [{"title": heading, "headings": ["run", *splits], "rows": rows}] if rows else []
+        rows = [_row(run, **{split: _rate(run, split) for split in splits}) for run in own]
+        shown += [(f"ExpRate on {data} data (NOT CROHME), in percent, with the 95 % interval", rows)] if rows else []
     short = summary.Summary(results)
-    table = short.short_table().reset_index()
-    words = [claim.replace("**", "").replace("`", "") for claim in short.claims()]
-    board = {"headings": [*table], "rows": [{"source": "", "cells": row} for row in table.values.tolist()]}
-    return {"tables": [*shown, {"title": f"ExpRate on CROHME {YEAR}, in percent", **board}], "words": words}
+    lines = short.short_table().reset_index().to_dict("records")
+    shown.append((f"ExpRate on CROHME {YEAR}, in percent", [("", line) for line in lines]))
+    return {"tables": shown, "words": [claim.replace("**", "").replace("`", "") for claim in short.claims()]}
+
+
+def _row(run: RunFolder, **cells: object) -> Row:
+    return source(run), {"run": title(run), **cells}
 
 
 def _rate(run: RunFolder, split: str) -> str:
@@ -207,30 +207,24 @@ def _rate(run: RunFolder, split: str) -> str:
     return f"{score.exprate:.2f} ({interval_text(score.exact, score.n)})" if score else "–"
 
 
-def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
+def _tables(title: str, frame: pd.DataFrame) -> Iterator[tuple[str, list[Row]]]:
     parts, number = tables.short(frame).groupby("dataset", sort=False), title.partition(":")[0]
-    return [
-        {
-            "title": f"{number}: {dataset}" if len(parts) > 1 else title,
-            "headings": [HEADINGS.get(name, name) for name in part.columns[1:]],
-            "rows": [{"source": row[2], "cells": row[1:]} for row in part.values.tolist()],
-        }
-        for dataset, part in parts
-    ]
+    for dataset, part in parts:
+        lines = part.drop(columns="dataset").rename(columns=HEADINGS).to_dict("records")
+        yield f"{number}: {dataset}" if len(parts) > 1 else title, [(line["source"], line) for line in lines]
 
 
-def _scores(run: RunFolder) -> list[Json]:
-    rows = []
+def _scores(run: RunFolder) -> Iterator[Row]:
     for split, score in run.scores.items():
-        cells = [title(run), split, f"{100 * score.exact / score.n:.2f}", interval_text(score.exact, score.n)]
-        cells += [*map(score.printed, UNTABULATED), score.missing, score.unconverted, score.signature]
-        rows.append({"source": source(run), "cells": cells})
-    return rows
+        rate, interval = f"{100 * score.exact / score.n:.2f}", interval_text(score.exact, score.n)
+        others = {metric.name: score.printed(metric) for metric in METRICS if not metric.heading}
+        counts = {"missing": score.missing, "not LaTeX": score.unconverted}
+        cells = {"set": split, "ExpRate": rate, "interval": interval} | others | counts
+        yield _row(run, **cells, signature=score.signature)
 
 
-def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
+def _costs(runs: Sequence[RunFolder], notes: list[str]) -> Iterator[Row]:
     """One row per run, from its history and environment; a run without a history becomes a note."""
-    rows = []
     for run in runs:
         if run.evaluated:  # trained elsewhere
             continue
@@ -241,12 +235,16 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
         except UserError as error:
             notes.append(f"its cost is left out: {error}")
             continue
-        speed = median(epoch["images_per_s"] for epoch in epochs)
-        cells = [title(run), f"{run.seconds[-1] / 60:.1f}", len(epochs)]
-        cells += [f"{speed:.1f}", run.hardware, environment.get("threads", "–")]
-        cells += [environment.get("versions", {}).get("torch", "–"), (environment.get("revision") or "–")[:9]]
-        rows.append({"source": source(run), "cells": cells})
-    return rows
+        cells = {
+            "minutes": f"{run.seconds[-1] / 60:.1f}",
+            "epochs": len(epochs),
+            "images / s (median)": f"{median(epoch['images_per_s'] for epoch in epochs):.1f}",
+            "hardware": run.hardware,
+            "threads": environment.get("threads", "–"),
+            "torch": environment.get("versions", {}).get("torch", "–"),
+            "revision": (environment.get("revision") or "–")[:9],
+        }
+        yield _row(run, **cells)
 
 
 def drawings(material: Material, results: Path) -> list[Json]:
