@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import minimize
 
 from hmerbench.benchmarks.data.archive import Archive
@@ -66,26 +67,20 @@ def read(recognizer: Recognizer, network: str, name: str, pictures: Mapping[str,
     """A row for each picture; `truth` lacks those that show no expression, whose readings are all wrong."""
     found = dict(zip(pictures, recognizer.each(list(pictures.values())), strict=True))
     best = {id_: each.nbest[0] for id_, each in found.items() if not isinstance(each, UserError)}
-    latex, every = {id_: each.latex for id_, each in best.items()}, {id_: each.evidence for id_, each in best.items()}
-    return as_rows(network, name, latex, every, truth, pictures)
+    return as_rows(network, name, {id_: (each.latex, each.evidence) for id_, each in best.items()}, truth, pictures)
 
 
 def as_rows(
-    network: str,
-    name: str,
-    latex: Mapping[str, str],
-    every: Mapping[str, Evidence],
-    truth: GroundTruth,
-    ids: Iterable[str],
+    network: str, name: str, found: Mapping[str, tuple[str, Evidence]], truth: GroundTruth, ids: Iterable[str]
 ) -> list[Row]:
-    """Rows of expressions, of which some have a reading and its evidence; what is not in `truth` cannot be right."""
-    known = {id_: latex.get(id_, "") for id_ in truth.symlg}
+    """Rows of expressions, of which some were `found`, LaTeX and evidence; what is not in `truth` cannot be right."""
+    known = {id_: found[id_][0] if id_ in found else "" for id_ in truth.symlg}
     right = evaluate(known, truth, NO_FIELDS).right if known else set()
     rows = []
     for id_ in ids:
-        row: Row = {"network": network, "set": name, "id": id_, "read": int(id_ in latex), "right": int(id_ in right)}
-        if id_ in latex:
-            values = asdict(every[id_]) | {BEFORE: every[id_].per_token}
+        row: Row = {"network": network, "set": name, "id": id_, "read": int(id_ in found), "right": int(id_ in right)}
+        if id_ in found:
+            values = asdict(found[id_][1]) | {BEFORE: found[id_][1].per_token}
             row |= {key: round(value, 4) for key, value in values.items()}
         rows.append(row)
     return rows
@@ -98,22 +93,23 @@ def heldout(run: RunFolder, archive: Archive) -> list[Row]:
         raise UserError(f"{path}: there is no such file; give a run of `trial`, which has read held-out expressions")
     if not run.settings.model.searcher.endswith(":JointSearch"):
         raise UserError(f"{run.path}: {run.recipe} ranks its hypotheses otherwise; give a trial of CoMER")
-    latex, every = dict[str, str](), dict[str, Evidence]()
-    numbers: dict[str, int] = {}  # stand for words
+    found, numbers = dict[str, tuple[str, Evidence]](), dict[str, int]()  # which stand for words
     for row in read_plain(path):
         if any("spread" not in each for each in row["nbest"]):
             raise UserError(f"{path}: an earlier version read them; delete the file, then run the same trial again")
-        scores = [{key: each[key] for key in SCORES} for each in row["nbest"]]
-        ids = [
-            tuple(numbers.setdefault(word, len(numbers)) for word in each["tokens"].split()) for each in row["nbest"]
+        nbest = [
+            Hypothesis(
+                tuple(numbers.setdefault(word, len(numbers)) for word in each["tokens"].split()),
+                **{key: each[key] for key in SCORES},
+            )
+            for each in row["nbest"]
         ]
-        found = evidence([Hypothesis(each, **its) for each, its in zip(ids, scores, strict=True)], alpha)
-        if best := next(found, None):
-            latex[row["id"]], every[row["id"]] = row["tokens"], best[1]
+        if best := next(evidence(nbest, alpha), None):
+            found[row["id"]] = row["tokens"], best[1]
     _, samples = hold_out(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     ids = [sample.id for sample in samples]
     name = f"trial of {run.settings.name}"
-    return as_rows(name, HELD_OUT_SET, latex, every, archive.truth_of("train", ids), ids)
+    return as_rows(name, HELD_OUT_SET, found, archive.truth_of("train", ids), ids)
 
 
 def checked(run: RunFolder, archive: Archive, sample: int) -> Iterator[list[Row]]:
@@ -138,9 +134,20 @@ def checked(run: RunFolder, archive: Archive, sample: int) -> Iterator[list[Row]
 # ------------------------------------------------------------------------------------------------------ fitting
 
 
-def fitted(rows: Sequence[Row], features: Sequence[str] = USED) -> Calibration:
+def as_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """The rows, with numbers as such; what was not read has no evidence and no confidence."""
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame.assign(**{name: pd.to_numeric(frame[name], errors="coerce") for name in COLUMNS[3:]})
+
+
+def held_out(rows: Sequence[Row]) -> pd.DataFrame:
+    """What was read of the held-out expressions."""
+    return as_frame([row for row in rows if row["set"] == HELD_OUT_SET and row["read"]])
+
+
+def fitted(rows: pd.DataFrame, features: Sequence[str] = USED) -> Calibration:
     """The logistic regression of `right` on the evidence. Raises UserError for rows that are all right or all wrong."""
-    values, right = matrix(rows, features), np.array([row["right"] for row in rows], float)
+    values, right = rows[list(features)].to_numpy(float), rows["right"].to_numpy(float)
     if not 0 < right.sum() < len(right):
         raise UserError(f"of {len(rows)} held-out readings {int(right.sum())} are right: nothing can be fitted to them")
     mean, deviation = values.mean(0), np.where(values.std(0) > 0, values.std(0), 1)
@@ -157,26 +164,18 @@ def fitted(rows: Sequence[Row], features: Sequence[str] = USED) -> Calibration:
     return Calibration(float(best[0] - weights @ mean), dict(zip(features, map(float, weights), strict=True)))
 
 
-def matrix(rows: Sequence[Row], features: Sequence[str]) -> np.ndarray:
-    """[rows, features]."""
-    return np.array([[float(row[name]) for name in features] for row in rows])
-
-
-def cross_validated(rows: Sequence[Row], features: Sequence[str]) -> np.ndarray:
+def cross_validated(rows: pd.DataFrame, features: Sequence[str]) -> np.ndarray:
     """Confidence of each row by a regression that was fitted without its writer's sheet."""
-    sheets = sorted({sheet(row["id"]) for row in rows})
-    fold = {name: i % FOLDS for i, name in enumerate(np.random.default_rng(SEED).permutation(sheets))}
-    own = np.array([fold[sheet(row["id"])] for row in rows])
-    result = np.zeros(len(rows))
+    sheets = rows["id"].map(sheet)
+    fold = {name: i % FOLDS for i, name in enumerate(np.random.default_rng(SEED).permutation(sorted({*sheets})))}
+    own, result = np.array([fold[name] for name in sheets]), np.zeros(len(rows))
     for number in sorted({*own}):
-        model = fitted([row for row, at in zip(rows, own, strict=True) if at != number], features)
-        for i in np.flatnonzero(own == number).tolist():
-            result[i] = confidence_of(rows[i], model)
+        result[own == number] = confidences(rows.loc[own == number], fitted(rows.loc[own != number], features))
     return result
 
 
-def confidence_of(row: Row, model: Calibration) -> float:
-    return model(Evidence(**{name: float(row[name]) for name in FEATURES}))
+def confidences(rows: pd.DataFrame, model: Calibration) -> list[float]:
+    return [model(Evidence(**dict(zip(FEATURES, values, strict=True)))) for values in rows[[*FEATURES]].to_numpy(float)]
 
 
 # -------------------------------------------------------------------------------------------------------- files
@@ -193,20 +192,19 @@ def calibrate(
         again = {(row["network"], row["set"]) for row in part}
         rows = [row for row in rows if (row["network"], row["set"]) not in again] + part
         write_atomically(path, csv_text(COLUMNS, rows))  # reading takes minutes
-    held = [row for row in rows if row["set"] == HELD_OUT_SET and row["read"]]
-    if not held:
+    held = held_out(rows)
+    if held.empty:
         raise UserError(f"{path}: it has no rows of {HELD_OUT_SET}; give a run of `trial` with --heldout")
-    model = fitted(held)
-    for row in rows:
-        if row["read"]:
-            row["confidence"] = round(confidence_of(row, model), 4)
-    right = sum(row["right"] for row in held)
+    model, found = fitted(held), [row for row in rows if row["read"]]
+    for row, confidence in zip(found, confidences(as_frame(found), model), strict=True):
+        row["confidence"] = round(confidence, 4)
+    network, right = held["network"].iloc[0], sum(held["right"].tolist())
     contents = {
         "format": 1,
         "intercept": round(model.intercept, 6),
         "weights": {name: round(weight, 6) for name, weight in model.weights.items()},
-        "fitted": {"network": held[0]["network"], "set": HELD_OUT_SET, "read": len(held), "right": right}
-        | (made_by(RunFolder(trial)) if trial else recorded(held[0]["network"])),
+        "fitted": {"network": network, "set": HELD_OUT_SET, "read": len(held), "right": right}
+        | (made_by(RunFolder(trial)) if trial else recorded(network)),
     }
     write_atomically(path, csv_text(COLUMNS, rows))
     write_atomically(FITTED, json.dumps(contents, indent=1) + "\n")
@@ -238,27 +236,22 @@ def stored(path: Path) -> list[Row]:
 
 
 def page(rows: Sequence[Row]) -> str:
-    held = [row for row in rows if row["set"] == HELD_OUT_SET and row["read"]]
-    trusted = []
-    for network in dict.fromkeys(row["network"] for row in rows if row["set"] == NONSENSE):
-        own = [row for row in rows if (row["network"], row["set"]) == (network, NONSENSE)]
-        line = {"network": network}
-        for kind in KINDS:
-            alike = [row for row in own if row["id"].rpartition(" ")[0] == kind]
-            sure = sum(bool(row["read"]) and float(row["confidence"]) >= DOUBTFUL for row in alike)
-            line[kind] = f"{sure} of {len(alike)}"
-        trusted.append(line)
+    held, found = held_out(rows), as_frame(rows)
+    shown = found.query("set == @NONSENSE").assign(
+        kind=lambda rows: rows["id"].str.rpartition(" ")[0], sure=lambda rows: rows["confidence"] >= DOUBTFUL
+    )
+    trusted = shown.pivot_table("sure", "network", "kind", lambda sure: f"{sum(sure)} of {len(sure)}", sort=False)
     return from_template(
         "confidence.md",
         n=len(held),
-        right=sum(row["right"] for row in held),
-        network=held[0]["network"],
+        right=sum(held["right"]),
+        network=held["network"].iloc[0],
         limit=f"{DOUBTFUL:.0%}",
         before=f"{BEFORE_DOUBTFUL:.0%}",
         pens=PENS_FROM,
-        table=markdown(summary(rows)),
+        table=markdown(summary(found)),
         folds=FOLDS,
-        kinds=markdown(trusted) if trusted else "(none read yet)",
+        kinds=markdown(trusted.reset_index()) if len(trusted) else "(none read yet)",
         ablation=markdown(ablation(held)),
         used=", ".join(f"`{name}`" for name in USED),
     )
@@ -286,23 +279,22 @@ def gap_by_chance(shares: np.ndarray) -> float:
     return float(np.mean([gap(shares, (draw.random(len(shares)) < shares).astype(float)) for _ in range(200)]))
 
 
-def summary(rows: Sequence[Row]) -> list[dict[str, str]]:
+def summary(rows: pd.DataFrame) -> list[dict[str, str]]:
     """What came of the pictures of every network and set, before and after; the test sets are taken together, too."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        for name in [*[YEARS] * row["set"].isdecimal(), row["set"]]:
-            groups.setdefault((row["network"], name), []).append(row)
-    return [{"network": network, "set": name} | _line(own, name != NONSENSE) for (network, name), own in groups.items()]
+    together = rows.loc[rows["set"].str.isdecimal()].assign(set=YEARS)
+    groups = pd.concat([together, rows]).sort_index(kind="stable").groupby(["network", "set"], sort=False)
+    return [_line(own) for _, own in groups]
 
 
-def _line(own: Sequence[Row], shows: bool) -> dict[str, str]:
-    found = [row for row in own if row["read"]]
-    right, count = np.array([row["right"] for row in found], float), sum(row["right"] for row in own)
-    now = np.array([float(row["confidence"]) for row in found])
-    line = {"n": str(len(own)), "refused": str(len(own) - len(found))}
-    line["right"] = f"{100 * count / len(own):.0f} % ({interval_text(count, len(own))})" if shows else ""
+def _line(own: pd.DataFrame) -> dict[str, str]:
+    """The line of a network and set."""
+    network, name = own[["network", "set"]].iloc[0]
+    found, count = own.query("read == 1"), sum(own["right"])
+    right, rate = found["right"].to_numpy(float), f"{100 * count / len(own):.0f} %"
+    line = {"network": network, "set": name, "n": str(len(own)), "refused": str(len(own) - len(found))}
+    line["right"] = f"{rate} ({interval_text(count, len(own))})" if name != NONSENSE else ""
     for when, key, limit in (("before", BEFORE, BEFORE_DOUBTFUL), ("now", "confidence", DOUBTFUL)):
-        shares = np.array([float(row[key]) for row in found])
+        shares = found[key].to_numpy()
         sure = shares >= limit
         line |= {
             f"mean confidence, {when}": f"{100 * shares.mean():.0f} %",
@@ -311,16 +303,16 @@ def _line(own: Sequence[Row], shows: bool) -> dict[str, str]:
             f"doubtful, {when}": f"{int((~sure).sum())} ({int(right[~sure].sum())} right)",
             f"not doubtful, {when}": f"{int(sure.sum())} ({int(right[sure].sum())} right)",
         }
-    return line | {"gap by chance": f"{100 * gap_by_chance(now):.1f}"}
+    return line | {"gap by chance": f"{100 * gap_by_chance(found['confidence'].to_numpy()):.1f}"}
 
 
-def ablation(rows: Sequence[Row]) -> list[dict[str, str]]:
+def ablation(rows: pd.DataFrame) -> list[dict[str, str]]:
     """How good more and less evidence is on the held-out expressions, cross-validated by writer's sheet."""
     more = [name for name in FEATURES if name not in USED]
     choices = {"`logp`, a temperature": ("logp",), "`logp`, `steps`": ("logp", "steps"), "**what is used**": USED}
     choices |= {f"and `{name}`": (*USED, name) for name in more} | {"and all of these": (*USED, *more)}
-    right = np.array([row["right"] for row in rows], float)
-    ways = {"probability per token, as it is": np.array([float(row[BEFORE]) for row in rows])}
+    right = rows["right"].to_numpy(float)
+    ways = {"probability per token, as it is": rows[BEFORE].to_numpy()}
     ways |= {name: cross_validated(rows, features) for name, features in choices.items()}
     return [
         {

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
@@ -30,7 +31,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 TRUE = {"logp": 1.2, "steps": -0.1, "margin": 0.4, "apart": -0.5, "spread": -0.3, "both": 1.5}
 
 
-def readings(count: int, seed: int = 0) -> list[dict[str, Any]]:
+def readings(count: int, seed: int = 0) -> pd.DataFrame:
     """Rows whose odds are linear in their evidence."""
     draw, rows = np.random.default_rng(seed), []
     for number in range(count):
@@ -39,7 +40,7 @@ def readings(count: int, seed: int = 0) -> list[dict[str, Any]]:
         row |= {"apart": draw.exponential(1), "spread": draw.exponential(0.5), "both": float(draw.random() < 0.7)}
         odds = 0.5 + sum(weight * row[name] for name, weight in TRUE.items())
         rows.append(row | {"right": int(draw.random() < 1 / (1 + math.exp(-odds))), "per_token": 0.9})
-    return rows
+    return pd.DataFrame(rows)
 
 
 def test_a_regression_is_recovered() -> None:
@@ -51,23 +52,23 @@ def test_a_regression_is_recovered() -> None:
 def test_it_is_the_regression_of_scikit_learn() -> None:
     linear = pytest.importorskip("sklearn.linear_model")
     rows = readings(300)
-    inputs = np.array([[row[name] for name in FEATURES] for row in rows], float)
+    inputs = rows[[*FEATURES]].to_numpy(float)
     mean, deviation = inputs.mean(0), inputs.std(0)
     theirs = linear.LogisticRegression(C=1 / (calibration.RIDGE * len(rows)), tol=1e-9, max_iter=1000)
-    theirs.fit((inputs - mean) / deviation, [row["right"] for row in rows])
+    theirs.fit((inputs - mean) / deviation, rows["right"])
     expected = dict(zip(FEATURES, theirs.coef_[0] / deviation, strict=True))
     assert fitted(rows, FEATURES).weights == pytest.approx(expected, abs=1e-4)
 
 
 def test_nothing_is_fitted_where_all_are_right() -> None:
     with pytest.raises(UserError, match="of 5 held-out readings 5 are right: nothing can be fitted"):
-        fitted([row | {"right": 1} for row in readings(5)])
+        fitted(readings(5).assign(right=1))
 
 
 def test_a_row_has_no_part_in_its_own_cross_validation() -> None:
     rows = readings(400)
     before = cross_validated(rows, ("logp",))
-    same_sheet = [rows[0] | {"right": 1 - rows[0]["right"]}, *rows[1:]]
+    same_sheet = rows.assign(right=rows["right"].where(rows.index > 0, 1 - rows["right"]))
     assert cross_validated(same_sheet, ("logp",))[0] == before[0]
     assert cross_validated(same_sheet, ("logp",))[-1] != before[-1] or len({*before}) < len(before)
 
@@ -211,7 +212,7 @@ def test_a_fit_tells_the_trial_it_was_given_and_later_ones_keep_that(
     run = RunFolder(tmp_path / "tiny-seed7-0123", tiny_config(tiny_archive(tmp_path / "archive")))
     run.write("config.yaml", run.settings.to_yaml())
     run.write("environment.json", {"revision": "a" * 40})
-    rows = [row | dict.fromkeys(calibration.COLUMNS[-1:], "") for row in readings(50)]
+    rows = readings(50).to_dict("records")
     monkeypatch.setattr(calibration, "heldout", lambda *given: rows)
     archive: Any = "given"
     for trial in (run.path, None):
@@ -222,19 +223,22 @@ def test_a_fit_tells_the_trial_it_was_given_and_later_ones_keep_that(
     assert calibration.recorded("another network") == {}
 
 
-@pytest.mark.parametrize("network", ["medium"])
-def test_confidence_means_what_it_says_on_test_images(network: str) -> None:
-    rows = [row for row in committed() if network in row["network"] and row["set"].isdecimal() and row["read"]]
-    right = np.array([row["right"] for row in rows], float)
-    now, before = (np.array([float(row[key]) for row in rows]) for key in ("confidence", "per_token"))
+def of_medium() -> pd.DataFrame:
+    rows = calibration.as_frame(committed())
+    return rows.loc[rows["network"].str.contains("medium") & (rows["read"] == 1)]
+
+
+def test_confidence_means_what_it_says_on_test_images() -> None:
+    rows = of_medium()
+    rows = rows.loc[rows["set"].str.isdecimal()]
+    right, now, before = (rows[name].to_numpy(float) for name in ("right", "confidence", "per_token"))
     assert len(rows) > 150
     assert brier(now, right) < brier(before, right) - 0.05 and gap(now, right) < gap(before, right) / 2
     sure = now >= DOUBTFUL
     assert right[sure].mean() > 0.7 and right[~sure].mean() < 0.4
 
 
-@pytest.mark.parametrize("network", ["medium"])
-def test_what_shows_no_expression_is_refused_or_doubtful(network: str) -> None:
-    rows = [row for row in committed() if network in row["network"] and row["set"] == calibration.NONSENSE]
-    trusted = [row["id"] for row in rows if row["read"] and float(row["confidence"]) >= DOUBTFUL]
-    assert len(rows) == calibration.EACH * len(KINDS) and not trusted
+def test_what_shows_no_expression_is_refused_or_doubtful() -> None:
+    shown = [row for row in committed() if "medium" in row["network"] and row["set"] == calibration.NONSENSE]
+    assert len(shown) == calibration.EACH * len(KINDS)
+    assert of_medium().query(f"set == '{calibration.NONSENSE}' and confidence >= {DOUBTFUL}").empty
