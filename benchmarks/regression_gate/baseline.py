@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -181,14 +181,11 @@ def training_settings(archive: Archive) -> dict[str, Any]:
 
 def judge(baseline: Baseline, measured: Measured, parts: Iterable[str], with_crohme: bool) -> list[Item]:
     """One row per item of `parts`; items that need CROHME only if `with_crohme`."""
-    rows = []
     scores = {item: value for item, value in baseline.scores.items() if with_crohme or not _needs_crohme(item)}
-    pairs = {"scores": (scores, measured.scores), "numerics": (baseline.numerics, measured.numerics)}
-    for before, now in (pair for part, pair in pairs.items() if part in parts):
-        rows += [measured_item(item, before.get(item), now.get(item)) for item in before | now]
-    for name, metrics in measured.training.items():
-        rows += trained_items(baseline, name, metrics)
-    return rows
+    before = (scores if "scores" in parts else {}) | (baseline.numerics if "numerics" in parts else {})
+    now = measured.scores | measured.numerics
+    rows = [measured_item(item, before.get(item), now.get(item)) for item in before | now]
+    return rows + [row for name, metrics in measured.training.items() for row in trained_items(baseline, name, metrics)]
 
 
 def measured_item(item: str, before: float | str | None, now: float | str | None) -> Item:
@@ -211,16 +208,16 @@ def trained_items(baseline: Baseline, name: str, metrics: Mapping[str, float]) -
     count = sum(len(recorded.runs[0]) - 1 for recorded in baseline.training.values())  # minus the seed
     runs = baseline.training[name].runs if name in baseline.training else [{}]
     rows = []
-    for metric, value in metrics.items():
-        item = f"{name} training: {metric}"
-        if metric not in runs[0]:
-            rows.append(Item(item, "–", _text(value), "–", "new"))
+    for metric in dict.fromkeys([*metrics, *runs[0]]):
+        item, value = f"{name} training: {metric}", metrics.get(metric)
+        if value is None or metric not in runs[0]:
+            if metric != "seed":
+                rows.append(replace(measured_item(item, runs[0].get(metric), value), allowed="–"))
             continue
         low, high = prediction_interval([run[metric] for run in runs], 1 - FALSE_ALARMS / count)
         verdict = "ok" if low <= value <= high else "changed"
         rows.append(Item(item, f"mean {(low + high) / 2:.4f}", f"{value:.4f}", f"{low:.4f} to {high:.4f}", verdict))
-    gone = [metric for metric in runs[0] if metric not in ("seed", *metrics)]
-    return rows + [Item(f"{name} training: {metric}", _text(runs[0][metric]), "–", "–", "gone") for metric in gone]
+    return rows
 
 
 def _needs_crohme(item: str) -> bool:

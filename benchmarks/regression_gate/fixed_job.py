@@ -1,17 +1,17 @@
 """The fixed job of `make regress`: quick measurements that change if scoring, network or training changes.
 
 - `scores`: scores of fixed predictions. Identical on every machine, so compared for equality.
-- `numerics`: settings of presets and recipes; outputs of networks with known weights, searches, augmented batches,
-  made-up handwriting (presets.py) with what is substituted and cut out, and the first training steps of every
-  preset, to the averaged and recalibrated weights, of other networks, and of `medium` with fixed statistics and with
-  another seed; tiny trainings of all language models. Identical up to rounding, so compared within a tolerance.
+- `numerics`: what `parts_of_numerics` lists: settings, networks with known weights and their searches, batches, made-up
+  handwriting, the first training steps of every preset and network, tiny trainings of all language models. Identical up
+  to rounding, so compared within a tolerance.
 - `training`: a shortened training run of the recipe and preset TRAINED. It depends on the seed and, over many steps,
   on rounding, so it is compared with the spread of recorded runs (baseline.py).
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +23,7 @@ from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.recognition.predict import predict
-from hmerbench.benchmarks.regression_gate import Values, digest, presets
-from hmerbench.benchmarks.regression_gate.networks import (
-    blind_values,
-    joint_reading_values,
-    language_values,
-    network_values,
-    reading_values,
-    search_values,
-    type_values,
-)
-from hmerbench.benchmarks.regression_gate.presets import batch_values, handwriting, ink_values, limit_values
+from hmerbench.benchmarks.regression_gate import Values, digest, networks, presets
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
@@ -72,7 +62,7 @@ def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> V
             if crohme is not None and path.stem in crohme.test_splits:
                 values |= _scored(name, path, f"{crohme.path}:{path.stem}")
         if crohme is not None:
-            values |= reading_values(crohme, reproduced)
+            values |= networks.reading_values(crohme, reproduced)
     return values
 
 
@@ -108,6 +98,27 @@ def _converted(text: str, id_: str) -> str:
         return f"unconverted: {reason}"
 
 
+def parts_of_numerics(typeset: Archive, written: Archive) -> dict[str, Callable[[], Values]]:
+    """How the numerics are measured, by part, on an archive of images alone and one with pen strokes."""
+    return {
+        "settings": presets.preset_values,
+        "networks": networks.network_values,
+        "types": networks.type_values,
+        "searches": lambda: networks.blind_values() | networks.search_values(written),
+        "joint reading": lambda: networks.joint_reading_values(written),
+        "batches": lambda: presets.batch_values(typeset),
+        "handwriting": lambda: presets.ink_values(written),
+        "limits": lambda: presets.limit_values(typeset),
+        **{f"{preset} steps": partial(presets.first_steps, typeset, preset) for preset in names("presets")},
+        "muon steps": lambda: presets.first_steps(written, "medium", "medium handwriting"),
+        "seed steps": lambda: presets.special_steps(written, "seed 7"),
+        "network steps": lambda: presets.special_steps(written, *presets.OTHER_NETWORKS),
+        "fixed steps": lambda: presets.special_steps(typeset, "fixed statistics"),
+        "plateau steps": lambda: presets.special_steps(typeset, "plateau"),
+        "languages": networks.language_values,
+    }
+
+
 def numerics() -> Values:
     """All numerics, in half a minute; on one thread, so that the order of summation is fixed."""
     threads = torch.get_num_threads()
@@ -115,19 +126,13 @@ def numerics() -> Values:
     try:
         with tempfile.TemporaryDirectory() as folder:
             typeset = open_archive(embedded(Path(folder) / "data.zip", train=64, test=8))
-            written = handwriting(Path(folder) / "handwriting", 48)
-            values = presets.preset_values() | network_values() | type_values() | blind_values()
-            values |= search_values(written) | joint_reading_values(written)
-            values |= batch_values(typeset) | ink_values(written) | limit_values(typeset)
-            for preset in names("presets"):
-                values |= presets.first_steps(typeset, preset)
-            values |= presets.first_steps(written, "medium", "medium handwriting")
-            values |= presets.special_steps(written, "seed 7", *presets.OTHER_NETWORKS)
-            values |= presets.special_steps(typeset, "fixed statistics", "plateau")
-        values |= language_values()
+            written = presets.handwriting(Path(folder) / "handwriting", 48)
+            values: Values = {}
+            for measure in parts_of_numerics(typeset, written).values():
+                values |= measure()
+            return values
     finally:
         torch.set_num_threads(threads)
-    return values
 
 
 def training_config(archive: Archive, seed: int) -> Config:

@@ -14,8 +14,7 @@ import pytest
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.regression_gate import Values, baseline, fixed_job, networks, presets
-from hmerbench.benchmarks.regression_gate.networks import language_values, network_values, type_values
+from hmerbench.benchmarks.regression_gate import Values, baseline, fixed_job
 from hmerbench.benchmarks.regression_gate.presets import handwriting
 from tests.helpers.paths import ROOT
 from tests.regression_gate.faults import FAULTS
@@ -28,25 +27,9 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.typeset = folder / "typeset.zip"
         typeset = open_archive(embedded(self.typeset, train=64, test=100))
-        written = handwriting(folder / "written", 48)
-        self.parts: dict[str, Callable[[], Values]] = {
-            "settings": presets.preset_values,
-            "batches": lambda: presets.batch_values(typeset),
-            "handwriting": lambda: presets.ink_values(written),
-            "limits": lambda: presets.limit_values(typeset),
-            "muon steps": lambda: presets.first_steps(written, "medium"),
-            "seed steps": lambda: presets.special_steps(written, "seed 7"),
-            "network steps": lambda: presets.special_steps(written, *presets.OTHER_NETWORKS),
-            "fixed steps": lambda: presets.special_steps(typeset, "fixed statistics"),
-            "sgd steps": lambda: presets.first_steps(typeset, "paper"),
-            "plateau steps": lambda: presets.special_steps(typeset, "plateau"),
-            "networks": network_values,
-            "types": type_values,
-            "searches": lambda: networks.search_values(written) | networks.blind_values(),
-            "joint reading": lambda: networks.joint_reading_values(written),
-            "languages": language_values,
-            "scores": lambda: fixed_job.scores(open_archive(self.typeset), None, folder),
-        }
+        self.parts: dict[str, Callable[[], Values]] = fixed_job.parts_of_numerics(
+            typeset, handwriting(folder / "written", 48)
+        ) | {"scores": lambda: fixed_job.scores(open_archive(self.typeset), None, folder)}
         self.right = cache(lambda part: self.parts[part]())
         self.rows = dict[Fault, str]()
 
