@@ -4,6 +4,7 @@ measured by the committed runs; and the plan of a job."""
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from statistics import mean, median
 
@@ -11,7 +12,7 @@ from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.printing import counted, show
-from hmerbench.benchmarks.report.paper import ORDER, YEAR, model_name, reference
+from hmerbench.benchmarks.report.paper import ORDER, REPORTED, YEAR, model_name, reference
 from hmerbench.benchmarks.resolve import PRESETS, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun, shipped
@@ -121,17 +122,36 @@ def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
     is for. The paper's own is as reported, as nobody has run it here."""
     rungs, runs_on, purposes = [], shipped("presets", "runs_on"), shipped("presets")
     for preset in PRESETS:
-        cost, reads = measured_cost(preset, root=root), _rate(preset, root)
-        cost += f", {timed}" if (timed := _timed_alone(preset, root)) else ""
-        reads += " (an earlier form)" if reads and _changed_since(preset, root) else ""
+        rows = {recipe: _runs(preset, recipe, root) for recipe in ORDER}
+        fusion = rows["comer-fusion"]
+        known = [model_name(recipe) for recipe, runs in rows.items() if _minutes(runs)]
+        cost = _minutes(chain.from_iterable(rows.values()))
+        cost += f", {', '.join(known)}" if 0 < len(known) < len(ORDER) else ""
+        rates = [run.scores[YEAR].exprate for run in fusion if YEAR in run.scores]
+        reads = f"{mean(rates):.1f} %{' (an earlier form)' * any(map(_changed_since, fusion))}" if rates else ""
         if preset == "paper":
-            (fusion,) = (row for row in reference()["table1"] if row["model"] == "CoMER (Fusion)")
             cost = cost or f"{reference()['training']} (reported)"
-            reads = reads or f"{fusion['exprate']:.1f} % (reported)"
+            reads = reads or f"{REPORTED['comer-fusion']:.1f} % (reported)"
         cost = cost or ("minutes" if preset == PRESETS[0] else "not measured" if reads else "not yet run")
         rung = {"preset": preset, COST: cost, READS: reads or "–"}
         rungs.append(rung | {"runs on": runs_on[preset], "what for": purposes[preset]})
     return rungs
+
+
+def _runs(preset: str, recipe: str, root: Path = COMMITTED) -> list[RunFolder]:
+    return [RunFolder(path) for path in root.glob(f"{recipe}/{preset}-seed*")]
+
+
+def _minutes(runs: Iterable[RunFolder]) -> str:
+    """Core-minutes of training; empty where none are known."""
+    minutes = number_range([minutes for run in runs if (minutes := run.core_minutes)])
+    return f"{minutes} core-minutes" if minutes else ""
+
+
+def _changed_since(run: RunFolder) -> bool:
+    """Whether it was trained otherwise than its preset says today."""
+    today = resolve(run.recipe, run.preset, run.seed)
+    return any(getattr(run.settings, part) != getattr(today, part) for part in ("model", "augmentation", "training"))
 
 
 def advice(preset: str, data: str = "crohme") -> str:
@@ -142,36 +162,6 @@ def advice(preset: str, data: str = "crohme") -> str:
         f"{preset} shows that every stage works and reads next to nothing of CROHME; "
         f"PRESET={above['preset']} reads {above[READS]} of {YEAR} after {above[COST]} a row"
     )
-
-
-def measured_cost(preset: str, recipe: str = "", root: Path = COMMITTED) -> str:
-    """Core-minutes of training of the committed runs at a preset, of a recipe or of Table 1; empty without any."""
-    runs = [RunFolder(path) for row in ([recipe] if recipe else ORDER) for path in root.glob(f"{row}/{preset}-seed*")]
-    minutes = number_range([minutes for run in runs if (minutes := run.core_minutes)])
-    return f"{minutes} core-minutes" if minutes else ""
-
-
-def _timed_alone(preset: str, root: Path) -> str:
-    """The rows of Table 1 whose cost in core-minutes is known, where it is not that of all."""
-    timed = [row for row in ORDER if measured_cost(preset, row, root)]
-    return "" if len(timed) == len(ORDER) else ", ".join(map(model_name, timed))
-
-
-def _changed_since(preset: str, root: Path) -> bool:
-    """Whether Fusion's committed runs were trained otherwise than the preset says today."""
-    trained = ("model", "augmentation", "training")
-    return any(
-        getattr(run.settings, part) != getattr(resolve("comer-fusion", preset, run.seed), part)
-        for run in map(RunFolder, root.glob(f"comer-fusion/{preset}-seed*"))
-        for part in trained
-    )
-
-
-def _rate(preset: str, root: Path) -> str:
-    """Mean ExpRate of Fusion's committed runs; empty without any."""
-    runs = [RunFolder(path).scores for path in root.glob(f"comer-fusion/{preset}-seed*")]
-    rates = [100 * scores[YEAR].exact / scores[YEAR].n for scores in runs if YEAR in scores]
-    return f"{mean(rates):.1f} %" if rates else ""
 
 
 def show_plan(runs: Sequence[AnyRun], splits: Sequence[str]) -> None:
@@ -189,7 +179,7 @@ def expected_time(run: AnyRun) -> str:
     """How long a training will take, by those finished here, or else by the committed ones."""
     if (seconds := expected_seconds(run)) is not None:
         return f"~{seconds:.0f} s" if seconds < 120 else f"~{seconds / 60:.0f} min"
-    return (run.data == "crohme" and measured_cost(run.preset, run.recipe)) or "unknown"
+    return (run.data == "crohme" and _minutes(_runs(run.preset, run.recipe))) or "unknown"
 
 
 def expected_seconds(run: AnyRun) -> float | None:
