@@ -8,6 +8,7 @@ and way to read, results/exported.md says it.
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ from hmerbench.evaluation.scoring.stats import compare_paired
 SEED = 11  # of the sample
 TORCH = "PyTorch"
 Way = dict[str, Any]  # a line of exported.csv: what one way to read costs and gains
-Read = Callable[[np.ndarray], str]
 
 
 def bench_export(archive: Archive, runs: Sequence[Path], results: Path, count: int) -> list[Way]:
@@ -68,14 +68,13 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
     recognizer = Recognizer.load(run.path)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
-        in_torch = recognizer.in_float32()
-        ways: dict[str, Read] = {TORCH: lambda ink: best_of(in_torch, ink)}
+        ways: dict[str, Callable[[np.ndarray], str]] = {TORCH: partial(best_of, recognizer.in_float32())}
         megabytes = {TORCH: run.weights_file.stat().st_size / 1e6}
         for weights in WEIGHTS:
             folder = Path(scratch) / weights
             write_onnx(recognizer.model, recognizer.config, folder, weights)
             megabytes[weights] = sum(file.stat().st_size for file in folder.glob("*.onnx")) / 1e6
-            ways[weights] = through(Reader(folder))
+            ways[weights] = partial(best_through, Reader(folder))
         texts, seconds = {way: dict[str, str]() for way in ways}, dict.fromkeys(ways, 0.0)
         for read in ways.values():  # the first reading is slower
             read(samples[0].image)
@@ -117,27 +116,23 @@ def best_of(recognizer: Recognizer, ink: np.ndarray) -> str:
     return "" if isinstance(found, UserError) else found.latex
 
 
-def through(reader: Reader) -> Read:
+def best_through(reader: Reader, ink: np.ndarray) -> str:
     """The best reading through ONNX; empty if nothing was found."""
-
-    def read(ink: np.ndarray) -> str:
-        found = reader(ink)
-        return found[0].latex if found else ""
-
-    return read
+    return next((found.latex for found in reader(ink)), "")
 
 
 def page(rows: Sequence[Way]) -> str:
     table = []
     for row in rows:
-        number = {key: float(row[key]) for key in ("points", "low", "high", "seconds", "of_torch", "megabytes")}
-        points = "{points:+.1f} ({low:+.1f} to {high:+.1f})".format(**number)
-        changed = {"lost, won": f"{row['lost']}, {row['won']}", "points (95 %)": points}
+        points, low, high, seconds, share, size = (
+            float(row[key]) for key in ("points", "low", "high", "seconds", "of_torch", "megabytes")
+        )
         line = {"network": row["network"], "weights": row["way"], "n": row["n"], "right": row["right"]}
-        line |= {"same reading as PyTorch": row["same_reading"]}
-        line |= dict.fromkeys(changed, "") if row["way"] == TORCH else changed
-        line |= {"s an image": f"{number['seconds']:.2f}", "of PyTorch's": f"{number['of_torch']:.0%}"}
-        table.append(line | {"MB": f"{number['megabytes']:.1f}"})
+        line |= {"same reading as PyTorch": row["same_reading"], "lost, won": "", "points (95 %)": ""}
+        if row["way"] != TORCH:
+            line["lost, won"] = f"{row['lost']}, {row['won']}"
+            line["points (95 %)"] = f"{points:+.1f} ({low:+.1f} to {high:+.1f})"
+        table.append(line | {"s an image": f"{seconds:.2f}", "of PyTorch's": f"{share:.0%}", "MB": f"{size:.1f}"})
     *years, last = crohme().tests
     content = {"years": f"{', '.join(years)} and {last}", "cpu": rows[-1]["cpu"], "table": markdown(table)}
     return from_template("exported.md", **content)

@@ -45,22 +45,15 @@ OPSET = 20
 DYNAMIC = torch.export.Dim.DYNAMIC
 
 
-class _Encode(nn.Module):
-    def __init__(self, network: Stepwise) -> None:
+class _Program(nn.Module):
+    """One of a network's two programs, by the name of its method, as a module, which alone can be exported."""
+
+    def __init__(self, network: Stepwise, name: str) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.name = network, name
 
-    def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
-        return self.network.encode(image, size)
-
-
-class _Step(nn.Module):
-    def __init__(self, network: Stepwise) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, words: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        return self.network.step(words, *given)
+    def forward(self, first: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        return getattr(self.network, self.name)(first, *given)
 
 
 def write_onnx(model: Network, config: Config, folder: Path, weights: str = "float32") -> None:
@@ -82,14 +75,9 @@ def write_onnx(model: Network, config: Config, folder: Path, weights: str = "flo
     except ValueError as error:
         raise UserError(f"cannot be exported: {error}") from None
     encoder, step = (smaller(program, weights) for program in programs(network))
-    contents = {
-        "encoder.onnx": encoder,
-        "step.onnx": step,
-        "model.json": json.dumps(described(network, config), indent=1),
-    }
-    contents["reader.py"] = bundled(onnx_reader.__name__, set())
-    for name in FILES:
-        write_atomically(folder / name, contents[name])
+    model_json, reader = json.dumps(described(network, config), indent=1), bundled(onnx_reader.__name__, set())
+    for name, content in zip(FILES, (encoder, step, model_json, reader), strict=True):
+        write_atomically(folder / name, content)
 
 
 def bundled(module: str, already: set[str]) -> str:
@@ -105,32 +93,22 @@ def bundled(module: str, already: set[str]) -> str:
 
 def described(network: Stepwise, config: Config) -> dict[str, Any]:
     """What the reader needs to know besides the two programs."""
-    search = config.search
-    directions = [name for name in network.starts if search.direction in ("both", name)]
+    search, batching = config.search, config.training.batching
     return {
         "format": onnx_reader.FORMAT,
         "name": f"{config.recipe}, {config.preset}, seed {config.seed}",
         "words": network.vocabulary.words,
-        "offset": network.offset,
-        "stride": network.stride,
-        "memory": network.memory,
-        "state": network.state,
-        "cache": network.cache,
-        "starts": network.starts,
-        "ends": network.ends,
+        **{key: getattr(network, key) for key in ("offset", "stride", "memory", "state", "cache", "starts", "ends")},
         "scale": config.data.scale,
         "scales": search.scales,
         "max_area": config.data.max_area,
-        "grid": config.training.batching.order == "shape",
-        "coarse": config.training.batching.coarse,
+        "grid": batching.order == "shape",
+        "coarse": batching.coarse,
         "confidence": {**asdict(calibration()), "far": FAR, "doubtful": DOUBTFUL},
         "search": {
             "rules": resolve_name(config.model.searcher).rules,
-            "directions": directions,
-            "beam_size": search.beam_size,
-            "max_len": search.max_len,
-            "alpha": search.alpha,
-            "convertible": search.convertible,
+            "directions": [name for name in network.starts if search.direction in ("both", name)],
+            **{key: getattr(search, key) for key in ("beam_size", "max_len", "alpha", "convertible")},
         },
     }
 
@@ -145,8 +123,8 @@ def programs(network: Stepwise) -> tuple[Any, Any]:
     encoded = [each.contiguous() for each in encoded]  # how a view lies in memory cannot be exported
     memory, first = encoded[: len(network.memory)], encoded[len(network.memory) :]
     names = [*network.memory, *(name for name, shape in network.state.items() if shape is None)]
-    moves: Any = {"image": {2: DYNAMIC, 3: DYNAMIC}, "size": None}
-    encoder = _exported(_Encode(network), (image_11HW, size_2), moves, ["image", "size"], names)
+    moves: Any = ({2: DYNAMIC, 3: DYNAMIC}, (None,))
+    encoder = _exported(_Program(network, "encode"), (image_11HW, size_2), moves, ["image", "size"], names)
     N, X, P, (h, w) = 2, 3, 4, (-(-side // network.stride) for side in size_2.tolist())
     given = [torch.randint(3, 9, (X,)), torch.arange(X) % N]
     moves: Any = [{0: DYNAMIC}, {0: DYNAMIC}]  # what differs between images and steps
@@ -168,7 +146,7 @@ def programs(network: Stepwise) -> tuple[Any, Any]:
         moves.append({shape.index(0): DYNAMIC})
     carried = [*network.state, *network.cache]
     step = _exported(
-        _Step(network),
+        _Program(network, "step"),
         (*given,),
         (moves[0], tuple(moves[1:])),
         ["words", *network.before, *network.memory, *carried],
@@ -227,16 +205,13 @@ def smaller(model: Any, weights: str) -> bytes:
 
 def as_bytes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weights as int8 and the scale of each row or each column, whichever loses less."""
-    best = None
+    found = list[tuple[float, np.ndarray, np.ndarray]]()
     for axis in (0, values.ndim - 1):
         others = tuple(i for i in range(values.ndim) if i != axis)
         scale = np.maximum(np.abs(values).max(others, keepdims=True) / 127, 1e-30).astype(np.float32)
         whole = np.rint(values / scale).astype(np.int8)
-        loss = float(((whole * scale - values) ** 2).sum())
-        if best is None or loss < best[0]:
-            best = loss, whole, scale
-    assert best is not None
-    return best[1], best[2]
+        found.append((float(((whole * scale - values) ** 2).sum()), whole, scale))
+    return min(found, key=lambda each: each[0])[1:]
 
 
 # ------------------------------------------------------------------------------------------- a folder for a model hub
@@ -250,8 +225,7 @@ def write_hub(recognizer: Recognizer, run: RunFolder, folder: Path, weights: str
     if not run.scores:
         raise UserError(f"{run.path}: this run has no scores, which a model card tells; score it first")
     write_onnx(recognizer.model, recognizer.config, folder, weights)
-    words = recognizer.model.vocabulary.words
-    write_atomically(folder / "words.txt", "\n".join(words) + "\n")
+    write_atomically(folder / "words.txt", "\n".join(recognizer.model.vocabulary.words) + "\n")
     write_atomically(folder / "README.md", card(recognizer, run, weights))
 
 
@@ -265,7 +239,13 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         "tags": ["handwritten-mathematical-expression-recognition", "latex", "crohme", config.recipe],
         "model-index": [{"name": title, "results": model_index(run)}],
     }
-    scores = run.scores
+    scores = {f"CROHME {split}" if split.isdecimal() else split: score for split, score in run.scores.items()}
+    table = [
+        {"test set": name, "n": f"{score.n:,}"}
+        | {metric.heading: f"{score.printed(metric)} %" for metric in TABULATED}
+        | {"95 % interval": f"{score.ci95[0]:.1f}–{score.ci95[1]:.1f}"}
+        for name, score in scores.items()
+    ]
     return from_template(
         "hub.md",
         front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=200),
@@ -276,22 +256,11 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         start=config.start.told,
         parameters=sum(parameter.numel() for parameter in recognizer.model.parameters()) / 1e6,
         weights=weights,
-        scores=markdown(
-            [
-                {"test set": name_of(split), "n": f"{score.n:,}"}
-                | {metric.heading: f"{score.printed(metric)} %" for metric in TABULATED}
-                | {"95 % interval": f"{score.ci95[0]:.1f}–{score.ci95[1]:.1f}"}
-                for split, score in scores.items()
-            ]
-        ),
+        scores=markdown(table),
         signatures="\n".join(f"    {score}" for score in scores.values()),
         words=len(recognizer.model.vocabulary.words) - 3,
         license=LICENSE,
     )
-
-
-def name_of(split: str) -> str:
-    return f"CROHME {split}" if split.isdecimal() else split
 
 
 def model_index(run: RunFolder) -> list[dict[str, Any]]:
@@ -299,7 +268,7 @@ def model_index(run: RunFolder) -> list[dict[str, Any]]:
     return [
         {
             "task": {"type": "image-to-text", "name": "handwritten mathematical expression recognition"},
-            "dataset": {"type": "crohme", "name": name_of(split), "split": split},
+            "dataset": {"type": "crohme", "name": f"CROHME {split}" if split.isdecimal() else split, "split": split},
             "metrics": [
                 {
                     "type": "exprate",

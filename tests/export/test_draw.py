@@ -15,7 +15,7 @@ from hmerbench.benchmarks.data.samples import strokes_of
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export import onnx_files
 from hmerbench.benchmarks.export.draw import make
-from hmerbench.benchmarks.export.draw.make import replayed
+from hmerbench.benchmarks.export.draw.make import ink_of, replayed, said, until
 from hmerbench.benchmarks.recognition.complete_latex import is_complete
 from hmerbench.benchmarks.recognition.onnx_reader import at_scale
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
@@ -45,17 +45,6 @@ def file(tmp_path_factory: pytest.TempPathFactory, medium: Recognizer, traced: C
     return path
 
 
-def until(holds: Callable[[], Any], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "this never came about"
-        time.sleep(0.02)
-
-
-def said(page: Any) -> str:
-    return page.locator("#said").inner_text()
-
-
 def opened(engine: Any, path: Path, **options: Any) -> Any:
     page = engine.new_page(viewport={"width": 1280, "height": 900}, **options)
     page.errors, page.fetched = [], []
@@ -69,7 +58,7 @@ def opened(engine: Any, path: Path, **options: Any) -> Any:
 def ready(engine: Any, file: Path) -> Iterator[Any]:
     """The page with its network; at the end, nothing but itself was requested."""
     page = opened(engine, file)
-    until(lambda: said(page).startswith("ready"))
+    until(page, lambda: said(page).startswith("ready"))
     yield page
     assert page.errors == []
     assert [url for url in page.fetched if not url.startswith(("blob:", "data:"))] == [file.as_uri()]
@@ -78,7 +67,7 @@ def ready(engine: Any, file: Path) -> Iterator[Any]:
 @pytest.fixture
 def page(ready: Any) -> Any:
     ready.keyboard.press("Delete")
-    until(lambda: said(ready) == "ready: draw a formula")
+    until(ready, lambda: said(ready) == "ready: draw a formula")
     return ready
 
 
@@ -95,14 +84,8 @@ def draw(page: Any, *strokes: list[tuple[int, int]]) -> None:
 def reading(page: Any) -> str:
     """The LaTeX that the page shows once it has read what was drawn last."""
     time.sleep(0.4)  # it reads when the pen rests
-    until(lambda: not said(page).startswith(("reading", "ready")))
+    until(page, lambda: not said(page).startswith(("reading", "ready")))
     return page.locator("#latex").inner_text()
-
-
-def ink(page: Any) -> np.ndarray:
-    """The drawing as the network saw it."""
-    width, height, data = page.evaluate("[shownInk.width, shownInk.height, [...shownInk.data]]")
-    return np.array(data, np.uint8).reshape(height, width)
 
 
 def png(image: np.ndarray | Image.Image) -> bytes:
@@ -120,8 +103,8 @@ def give(page: Any, content: bytes, name: str = "a.png", kind: str = "image/png"
 def test_a_drawing_is_read_as_on_the_command_line(page: Any, medium: Recognizer, strokes: list) -> None:
     draw(page, *strokes)
     latex = reading(page)
-    found = medium(png(ink(page)))
-    assert found.prepared == () and np.array_equal(found.ink, ink(page))  # drawn as CROHME's images are
+    found = medium(png(ink_of(page)))
+    assert found.prepared == () and np.array_equal(found.ink, ink_of(page))  # drawn as CROHME's images are
     assert latex == found.latex
     assert f"{round(100 * found.confidence)} %" in said(page) or found.doubtful
 
@@ -148,7 +131,7 @@ def test_what_is_shown_with_a_reading(page: Any) -> None:
     assert page.locator("#math msup").count() == 1
     assert from_mathml(page.evaluate("toMathML(best.tokens)")).objects
     assert 1 <= page.locator("#nbest li").count() <= 4
-    until(lambda: page.locator("#tokens button").count() == 5)
+    until(page, lambda: page.locator("#tokens button").count() == 5)
     dark = "[...document.getElementById('heat').getContext('2d').getImageData(0, 0, 999, 999).data].some(Boolean)"
     page.locator("#tokens button").nth(3).focus()  # with the keyboard
     assert page.evaluate(dark)
@@ -192,13 +175,13 @@ BAD = {
 def test_bad_pictures_are_told_in_one_line(page: Any, name: str) -> None:
     content, words = BAD[name]
     give(page, content)
-    until(lambda: words in said(page))
+    until(page, lambda: words in said(page))
     assert "\n" not in said(page) and page.locator("#status").get_attribute("class") == "failed"
 
 
 def test_a_drop_without_a_picture_is_told(page: Any) -> None:
     page.evaluate("open(undefined)")
-    until(lambda: "no picture in it" in said(page))
+    until(page, lambda: "no picture in it" in said(page))
 
 
 def test_a_damaged_network_is_told(engine: Any, file: Path, tmp_path: Path) -> None:
@@ -206,7 +189,7 @@ def test_a_damaged_network_is_told(engine: Any, file: Path, tmp_path: Path) -> N
     at = text.index('id="data-step">') + 5000
     (tmp_path / "damaged.html").write_text(text[:at] + "AAAAAAAA" + text[at + 8 :])
     page = opened(engine, tmp_path / "damaged.html")
-    until(lambda: "damaged" in said(page))
+    until(page, lambda: "damaged" in said(page))
     assert "make the page again" in said(page) and "\n" not in said(page)
     page.close()
 
@@ -215,7 +198,7 @@ def test_a_browser_without_webassembly_is_told(engine: Any, file: Path) -> None:
     page = engine.new_page()
     page.add_init_script("delete window.WebAssembly")
     page.goto(file.as_uri())
-    until(lambda: "no WebAssembly" in said(page))
+    until(page, lambda: "no WebAssembly" in said(page))
     assert not page.locator("#progress").is_visible()
     page.close()
 
