@@ -74,7 +74,7 @@ def unseen_of(run: RunFolder, archive: Archive, split: str, training: str = "") 
         trained = Training(seen(archive, data, {tuple(tokens) for tokens in captions.values()}), name)
     else:
         raise UserError(f"{archive.path}: not what {run.path} was trained on; name those captions with --training")
-    return told(*unseen(evaluated(run, archive, split), captions, trained))
+    return told(*unseen(evaluated(run, archive, split), trained))
 
 
 def _errors(result: Evaluation, folder: Path) -> str:

@@ -13,19 +13,17 @@ from typing import Any
 from hmerbench.evaluation import InputError, csv_text, printable
 from hmerbench.evaluation.datasets import TRAIN
 from hmerbench.evaluation.lgeval import results_folder
+from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoring.conventions import convention
 from hmerbench.evaluation.scoring.inputs import (
     MAX_CAPTIONS,
-    GroundTruth,
     matched,
     parse_captions,
-    read_ground_truth,
     read_text,
 )
 from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, interval_text
-from hmerbench.evaluation.scoring.run_scripts import in_process, reasons
+from hmerbench.evaluation.scoring.run_scripts import Outcome, in_process
 from hmerbench.evaluation.scoring.score import (
-    NO_FIELDS,
     Evaluation,
     Score,
     evaluate,
@@ -69,7 +67,7 @@ def score(
         signed = {"set": name, "search": search, "select": select}
         with _path_in_errors(workdir or tempfile.gettempdir()):
             result = evaluate(path, truth, signed, workdir, _captions(captions), chosen, tokenize)
-            second = None if training is None else _unseen(result, truth, _captions(captions), training)
+            second = None if training is None else _unseen(result, truth, training)
         _print_notes(path, result.notes)
         if as_json:
             print(json.dumps(asdict(result.score)))
@@ -84,15 +82,13 @@ def score(
             write_csv(per_expression, [asdict(row) for row in result.expressions], columns)
 
 
-def _unseen(
-    result: Evaluation, truth: str, captions: dict[str, list[str]] | None, training: str
-) -> tuple[Score | None, int]:
+def _unseen(result: Evaluation, truth: str, training: str) -> tuple[Score | None, int]:
     archive, colon, _ = truth.rpartition(":")
     if not training and not colon:
         raise InputError(f"{truth}: has no training set; name the captions that were trained on with --training")
-    if (own := captions or read_ground_truth(truth).captions) is None:
+    if result.truth.captions is None:
         raise InputError(f"{truth}: has no captions, by which unseen expressions are told; add --captions")
-    return unseen(result, own, read_training(training or f"{archive}:{TRAIN}"))
+    return unseen(result, read_training(training or f"{archive}:{TRAIN}"))
 
 
 def compare(
@@ -114,7 +110,7 @@ def compare(
         return pairs, compare_paired(a, b, ids)
 
     def run(raw: bool) -> list[Evaluation]:
-        return [evaluate(path, ground_truth, NO_FIELDS, raw=raw) for path in (first, second)]
+        return [evaluate(path, ground_truth, raw=raw) for path in (first, second)]
 
     check_target(changed_to)
     results, other = run(tokenize), None
@@ -147,27 +143,28 @@ def compare(
         print(printable(f"{changed_to}: {len(changed)} expressions that only one system gets right"))
 
 
-def under_all_rules(texts: Mapping[str, str], truth: GroundTruth) -> list[dict[str, Any]]:
-    """Counts over the expressions of a truth, a row per edition and reading; `texts` are the predictions by id."""
-    graphs, tokens = truth.graphs(), None
-    if truth.captions is not None:
-        predicted = {key: tokens_of(text) for key, text in texts.items()}
-        tokens = sum(predicted.get(key) == caption for key, caption in truth.captions.items())
-    rows = []
-    for edition, reading in product(EDITIONS.values(), READINGS.values()):
-        counts, _, _ = in_process(texts, graphs, Rules(reading, edition))
-        rows.append({"edition": edition.name, "reading": reading.name} | counts | {"tokens": tokens})
-    return rows
+def under_all_rules(texts: Mapping[str, str], graphs: Mapping[str, Graph]) -> dict[Rules, Outcome]:
+    """What predictions come to under every edition and reading."""
+    every = [Rules(reading, edition) for edition, reading in product(EDITIONS.values(), READINGS.values())]
+    return {rules: in_process(texts, graphs, rules) for rules in every}
 
 
 def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as_json: bool = False) -> None:
     """Score the same predictions under every edition and reading of the official scorer."""
     texts, truth, stray = matched(predictions, ground_truth, tokenize)
-    rows = under_all_rules(texts, truth)
+    graphs, tokens = truth.graphs(), None
+    if truth.captions is not None:
+        predicted = {key: tokens_of(text) for key, text in texts.items()}
+        tokens = sum(predicted.get(key) == caption for key, caption in truth.captions.items())
+    found = under_all_rules(texts, graphs)
+    rows: list[dict[str, Any]] = [
+        {"edition": rules.edition.name, "reading": rules.reading.name} | outcome.counts | {"tokens": tokens}
+        for rules, outcome in found.items()
+    ]
     notes = [note] if (note := texts.note()) else []
     notes += left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg))
     for reading in READINGS.values():
-        why = unconverted(reasons(texts, PAPER._replace(reading=reading)), len(texts))
+        why = unconverted(found[PAPER._replace(reading=reading)].reasons, len(texts))
         notes += [f"{reading.name}: {told}" for told in why]
     _print_notes(predictions, notes)
     if as_json:
@@ -181,7 +178,7 @@ def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as
         rates = ["–" if count is None else f"{100 * count / row['n']:.2f}" for count in counts]
         cells = "".join(f"{rate:>8}" for rate in rates)
         print(f"{row['edition']:<12} {row['reading']:<12}{cells}")
-    name, roots = convention(truth.graphs().values())
+    name, roots = convention(graphs.values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
     print(f"the truth: {name} ({shown or 'no root without index has two members'})")
 
@@ -193,7 +190,7 @@ def errors(
     from hmerbench.evaluation.scoring import analysis
 
     with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
-        result = evaluate(predictions, ground_truth, NO_FIELDS, Path(folder), _captions(captions), raw=tokenize)
+        result = evaluate(predictions, ground_truth, workdir=Path(folder), captions=_captions(captions), raw=tokenize)
         tables = analysis.tables(analysis.compared_pairs(result.expressions, Path(folder)))
     _print_notes(predictions, result.notes + left_out(0, result.score.missing, result.score.n))
     out.mkdir(parents=True, exist_ok=True)

@@ -57,8 +57,7 @@ def score(
         truth = str(ground_truth)
         name = name or Path(truth.rpartition(":")[2]).resolve().name
     given = predictions if isinstance(predictions, Mapping) else Path(predictions)
-    fields = {"set": name or "unknown", "search": "unknown", "select": "unknown"}
-    return evaluate(given, truth, fields, rules=rules(reading, edition), raw=tokenize)
+    return evaluate(given, truth, {"set": name or "unknown"}, rules=rules(reading, edition), raw=tokenize)
 
 
 def compare(

@@ -125,7 +125,7 @@ def _compare_truth(archive: Archive, split: str) -> dict[str, Any]:
     texts = {id_: prediction_file(id_, tokens) for id_, tokens in archive.captions(split).items()}
     differ, left = {}, [*graphs]
     for name, rule in (("differ", rules()), ("differ_without_limits", rules(neutral=True))):  # of those, some
-        _, rows, _ = in_process(texts, {id_: graphs[id_] for id_ in left}, rule)
+        rows = in_process(texts, {id_: graphs[id_] for id_ in left}, rule).metrics
         differ[name] = left = [id_ for id_, row in rows.items() if row["D_B"]]
     relations = Counter(
         relation

@@ -22,7 +22,7 @@ import numpy as np
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoreboard.card import YEARS, System
-from hmerbench.evaluation.scoring.inputs import GroundTruth, matched, read_ground_truth, read_text
+from hmerbench.evaluation.scoring.inputs import GroundTruth, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, rounded_interval
 from hmerbench.evaluation.scoring.run_scripts import in_process
 from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
@@ -103,21 +103,18 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
             if system in board.absent:
                 board.rows += kept[system.key, year]
                 continue
-            path, raw = files[system.key][year], system.card.tokenize
-            fields = {"set": f"crohme{year}", "search": "unknown", "select": "unknown"}
             try:
-                result = evaluate(path, truth, fields, raw=raw)
+                result = evaluate(files[system.key][year], truth, {"set": f"crohme{year}"}, raw=system.card.tokenize)
             except InputError as error:
                 raise InputError(f"{system.key}, {year}: {error}") from None
             board.signatures[year] = result.score.signature
             board.notes += [f"{system.key}, {year}: {note}" for note in result.notes]
             board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
-            texts, _, _ = matched(path, truth, raw)
             for rules in RULES:
-                counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
+                counts = vars(result.score) if rules == PAPER else in_process(result.predictions, graphs, rules).counts
                 row = _row(system, year, rules, counts, result.score)
                 if rules == PAPER:
-                    row |= _interval(board, system, year) | off_by_length(result, texts)
+                    row |= _interval(board, system, year) | off_by_length(result)
                 board.rows.append(row)
     board.images[TOGETHER] = Images(list(chain(*ids.values())), [year for year in ids for _ in ids[year]])
     for system in systems:
@@ -136,7 +133,7 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
 def ceiling(truth: GroundTruth, graphs: Mapping[str, Graph]) -> Row:
     """What a perfect reader of the captions gets right, under the paper's rules and with neutral limits."""
     texts = {key: prediction_file(key, tokens) for key, tokens in (truth.captions or {}).items()}
-    exact, neutral = (in_process(texts, graphs, PAPER._replace(neutral=so))[0]["exact"] for so in (False, True))
+    exact, neutral = (in_process(texts, graphs, PAPER._replace(neutral=so)).counts["exact"] for so in (False, True))
     return {"n": len(graphs), "exact": exact, "neutral": neutral}
 
 
@@ -202,12 +199,11 @@ def _interval(board: Board, system: System, year: str) -> Row:
     return {"low": round(found.low, 2), "high": round(found.high, 2)}
 
 
-def off_by_length(result: Evaluation, texts: Mapping[str, str]) -> Row:
-    """How many wrong predictions are shorter and longer than the true caption, in tokens, by its length; `texts` holds
-    prediction files."""
+def off_by_length(result: Evaluation) -> Row:
+    """How many wrong predictions are shorter and longer than the true caption, in tokens, by its length."""
     row: Row = dict.fromkeys(OFF, 0)
     for expression in result.expressions:
-        excess = len(tokens_of(texts.get(expression.id, ""))) - (expression.length or 0)
+        excess = len(tokens_of(result.predictions.get(expression.id, ""))) - (expression.length or 0)
         if expression.bucket and excess and not expression.exact:
             row[f"{LENGTHS[BUCKETS.index(expression.bucket)]}_{'short' if excess < 0 else 'long'}"] += 1
     return row

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+from typing import NamedTuple
 
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval import metrics, results_folder
@@ -23,8 +24,15 @@ from hmerbench.evaluation.symlg.formula import prediction_file
 FOLDERS = ("result", "pred_symlg", "gt_symlg", "Results_pred_symlg")  # what a run writes in its workdir
 OWN_SCRIPTS = Path(__file__).resolve().parents[1] / "bin"
 
-Counts = dict[str, int]  # n, and METRICS but those that need captions
 Metrics = dict[str, dict[str, float]]  # LgEval's fields of every expression, by its id
+
+
+class Outcome(NamedTuple):
+    """What predictions and their truth come to."""
+
+    counts: dict[str, int]  # n, and METRICS but those that need captions
+    metrics: Metrics
+    reasons: dict[str, str]  # why a prediction does not convert, by its id
 
 
 def scripts() -> str:
@@ -37,17 +45,20 @@ def own_scripts() -> bool:
 
 
 def run_scripts(
-    predictions: dict[str, str], truth: dict[str, str], workdir: Path, rules: Rules = PAPER
-) -> tuple[Counts, Metrics]:
-    """Convert and evaluate in `workdir`, which has none of FOLDERS yet. Returns the counts and every
-    file's metrics. Raises InputError if a script fails or loses files."""
-    write_all(workdir / "result", predictions, ".txt")
-    write_all(workdir / "gt_symlg", truth, ".lg")
+    predictions: Mapping[str, str], truth: Mapping[str, str], workdir: Path, rules: Rules = PAPER
+) -> Outcome:
+    """Convert and evaluate in `workdir`, which has none of FOLDERS yet. Raises InputError if a script fails or loses
+    files."""
+    for folder, texts, ending in (("result", predictions, ".txt"), ("gt_symlg", truth, ".lg")):
+        (workdir / folder).mkdir(parents=True)
+        for key, text in texts.items():
+            results_folder.put(os.path.join(workdir, folder, key + ending), text)
     hint = run_script("tex2symlg", ["result", "pred_symlg"], workdir, rules)
     symlgs, results = workdir / "pred_symlg", str(workdir / "Results_pred_symlg")
     symlgs.mkdir(exist_ok=True)
     absent = [key for key in predictions if not (symlgs / f"{key}.lg").exists()]
-    if lost := [key for key in absent if converted(predictions[key], rules) is not None]:
+    reasons = {key: found for key in absent if isinstance(found := converted(predictions[key], rules), str)}
+    if lost := [key for key in absent if key not in reasons]:
         raise InputError(f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){hint}")
     hint = run_script("evaluate", ["pred_symlg", "gt_symlg"], workdir, rules)
     counts = results_folder.read_summary(f"{results}/Summary.txt")
@@ -57,14 +68,14 @@ def run_scripts(
     recounted = _counts(rows)
     if any(counts[metric.count] != recounted[metric.count] for metric in WITHIN):
         raise InputError(f"{scripts()}: Summary.txt and the metrics of the files disagree")
-    return recounted, rows
+    return Outcome(recounted, rows, reasons)
 
 
 def in_workdir(
-    predictions: dict[str, str], truth: dict[str, str], workdir: Path, sources: Sequence[Path], rules: Rules = PAPER
-) -> tuple[Counts, Metrics, set[str]]:
-    """The result of `run_scripts`, whose files are kept in `workdir`, and the ids that converted. Raises InputError
-    where they would replace more than an earlier scoring, or one of the `sources`."""
+    predictions: Mapping[str, str], truth: Mapping[str, str], workdir: Path, sources: Sequence[Path], rules: Rules
+) -> Outcome:
+    """The result of `run_scripts`, whose files are kept in `workdir`. Raises InputError where they would replace more
+    than an earlier scoring, or one of the `sources`."""
     workdir.mkdir(parents=True, exist_ok=True)
     held = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     inside = any(workdir.resolve() in path.resolve().parents for path in sources)
@@ -73,16 +84,15 @@ def in_workdir(
         raise InputError(f"{workdir}: its {min(ours)} would be replaced; use a separate folder as workdir")
     # apart: another scoring in the same workdir must not mix its files with these
     with tempfile.TemporaryDirectory(prefix=".scoring", dir=workdir) as scratch:
-        counts, rows = run_scripts(predictions, truth, Path(scratch), rules)
-        converted = {key for key in predictions if Path(scratch, "pred_symlg", f"{key}.lg").exists()}
+        outcome = run_scripts(predictions, truth, Path(scratch), rules)
         for name in FOLDERS:  # the results last: by them a workdir is known, also after a kill
             if (workdir / name).exists():
                 (workdir / name).rename(Path(scratch, f"old_{name}"))
             Path(scratch, name).rename(workdir / name)
-    return counts, rows, converted
+    return outcome
 
 
-def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PAPER) -> str:
+def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules) -> str:
     """Run one script and return its last line on stderr, to append to an error message. LGEVAL_BIN's scripts ignore
     `rules`."""
     if own_scripts():
@@ -103,17 +113,16 @@ def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PA
     return f"; it said: {lines[-1][:200]}" if lines else ""
 
 
-def in_process(
-    predictions: Mapping[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER
-) -> tuple[Counts, Metrics, set[str]]:
-    """The result of `run_scripts`, by our own code in this process and without files; and the ids that converted."""
+def in_process(predictions: Mapping[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER) -> Outcome:
+    """The result of `run_scripts`, by our own code in this process and without files."""
     seen = neutral if rules.neutral else lambda graph: graph
-    rows, convertible = Metrics(), set[str]()
+    rows, reasons = Metrics(), dict[str, str]()
     for key, true in truth.items():  # one prediction's graph at a time: a list of a hundred MB has gigabytes of them
-        if (graph := converted(predictions[key], rules) if key in predictions else None) is not None:
-            convertible.add(key)
-        rows[key] = metrics.compare(seen(graph or symlg.EMPTY_GRAPH), seen(true), rules.edition.inter).metrics
-    return _counts(rows), rows, convertible
+        graph = converted(predictions[key], rules) if key in predictions else symlg.EMPTY_GRAPH
+        if isinstance(graph, str):
+            reasons[key], graph = graph, symlg.EMPTY_GRAPH
+        rows[key] = metrics.compare(seen(graph), seen(true), rules.edition.inter).metrics
+    return Outcome(_counts(rows), rows, reasons)
 
 
 def neutral_exact(
@@ -122,40 +131,19 @@ def neutral_exact(
     """How many are right if limits make no difference: the `exact` ones, and of those whose truth has an operator that
     takes limits, the ones that differ in nothing else."""
     asked = {key: graph for key, graph in truth.items() if key not in exact and takes_limits(graph)}
-    counts, _, _ = in_process(
-        {key: predictions[key] for key in asked if key in predictions}, asked, rules._replace(neutral=True)
-    )
-    return len(exact) + counts.get("exact", 0)
+    return len(exact) + in_process(predictions, asked, rules._replace(neutral=True)).counts.get("exact", 0)
 
 
-def _counts(rows: Metrics) -> Counts:
+def _counts(rows: Metrics) -> dict[str, int]:
     return counts_of(Expression.compared(key, values) for key, values in rows.items())
 
 
-def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
-    """The symLG of a prediction file's text; None if it does not convert."""
+def converted(text: str, rules: Rules) -> symlg.SymLG | str:
+    """The symLG of a prediction file's text, or the reason why it has none."""
     try:
         return symlg.from_latex(symlg.formula_in(text), rules)
-    except symlg.Unconverted:
-        return None
-
-
-def reasons(texts: Mapping[str, str], rules: Rules = PAPER) -> dict[str, str]:
-    """Reason by id for every text that fails to convert."""
-    found: dict[str, str] = {}
-    for key, text in texts.items():
-        try:
-            symlg.from_latex(symlg.formula_in(text), rules)
-        except symlg.Unconverted as reason:
-            found[key] = str(reason)
-    return found
-
-
-def write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
-    """Write texts by name as files NAME + `ending` in a new folder."""
-    folder.mkdir(parents=True)
-    for key, text in texts.items():
-        results_folder.put(os.path.join(folder, key + ending), text)
+    except symlg.Unconverted as reason:
+        return str(reason)
 
 
 # --- self-check ------------------------------------------------------------------------------------------
@@ -182,7 +170,7 @@ def self_check() -> list[str]:
     truth = {key: symlg.lg_text(symlg.from_latex(true), key) for key, (_, true, _) in cases.items()}
     try:
         with tempfile.TemporaryDirectory() as folder:
-            _, rows = run_scripts(predictions, truth, Path(folder))
+            rows = run_scripts(predictions, truth, Path(folder)).metrics
         return [
             f"{predicted!r} against {true!r}: {int(rows[key]['D_B'])} errors, should be {errors}"
             for key, (predicted, true, errors) in cases.items()

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -34,11 +35,11 @@ from hmerbench.evaluation.scoring.metrics import (
     rounded_interval,
 )
 from hmerbench.evaluation.scoring.run_scripts import (
+    Outcome,
     in_process,
     in_workdir,
     neutral_exact,
     own_scripts,
-    reasons,
     scripts,
 )
 from hmerbench.evaluation.scoring.wrappers import Predictions
@@ -114,11 +115,13 @@ class Score:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A score with its expressions."""
+    """A score, its expressions, and what was compared."""
 
     score: Score
     expressions: list[Expression]
     notes: list[str]  # what has an effect on the score that its user may not know of
+    predictions: Predictions
+    truth: GroundTruth
 
     @property
     def right(self) -> set[str]:
@@ -129,9 +132,9 @@ class Evaluation:
 def evaluate(
     predictions: Path | Mapping[str, str],
     ground_truth: str | GroundTruth,
-    fields: dict[str, str],
+    fields: Mapping[str, str] = NO_FIELDS,
     workdir: Path | None = None,
-    captions: dict[str, list[str]] | None = None,
+    captions: Mapping[str, list[str]] | None = None,
     rules: Rules = PAPER,
     raw: bool = False,
 ) -> Evaluation:
@@ -143,41 +146,40 @@ def evaluate(
     and their files are kept. The scripts of LGEVAL_BIN always run, without `workdir` in a temporary folder.
     """
     texts, truth, stray = matched(predictions, ground_truth, raw)
+    own = own_scripts()
     if captions is not None:
         if absent := [key for key in truth.symlg if key not in captions]:
             named = f"{len(absent)} of {len(truth.symlg)} expressions ({absent[0]}{', ...' * (len(absent) > 1)})"
             raise InputError(f"the captions given (--captions) lack those of {named}; add their lines")
         truth = truth._replace(captions={key: captions[key] for key in truth.symlg})
-    if not own_scripts() and rules != PAPER:
+    if not own and rules != PAPER:
         raise InputError(f"LGEVAL_BIN={scripts()}: these scripts follow their own rules; leave out reading and edition")
     if workdir and rules.neutral:
         raise InputError(f"{workdir}: the scripts' files have limits as they are written; leave out workdir or limits")
-    named = fields | ({"tok": "split"} if raw else {}) | ({"wrap": "removed"} if texts.unofficial else {})
-    signature = signature_of(len(truth.symlg), named, rules if own_scripts() else None)
-    if workdir is None and not own_scripts():
-        with tempfile.TemporaryDirectory() as folder:
-            return evaluate(predictions, ground_truth, fields, Path(folder), captions, rules, raw)
+    named = {**NO_FIELDS, **fields, **({"tok": "split"} if raw else {})}
+    named |= {"wrap": "removed"} if texts.unofficial else {}
+    signature = signature_of(len(truth.symlg), named, rules if own else None)
     graphs = truth.graphs()
-    if workdir is None:
-        counts, metrics, converted = in_process(texts, graphs, rules)
+    if workdir is None and own:
+        found = in_process(texts, graphs, rules)
     else:
         sources = [Path(given) for given in (predictions, ground_truth) if isinstance(given, str | Path)]
-        counts, metrics, converted = in_workdir(texts, truth.symlg, workdir, sources, rules)
+        with nullcontext(workdir) if workdir else tempfile.TemporaryDirectory() as folder:
+            found = in_workdir(texts, truth.symlg, Path(folder), sources, rules)
     rows = []
     for key in truth.symlg:
-        text, values, caption = texts.get(key), metrics[key], (truth.captions or {}).get(key)
-        status = "missing" if text is None else "converted" if key in converted else "unconverted"
+        text, caption = texts.get(key), (truth.captions or {}).get(key)
+        status = "missing" if text is None else "unconverted" if key in found.reasons else "converted"
         tokens = None if text is None else tokens_of(text)
-        rows.append(Expression.compared(key, values, status, tokens, caption))
+        rows.append(Expression.compared(key, found.metrics[key], status, tokens, caption))
     notes = ["the ground truth has no symLG; it was made from the captions"] if truth.made else []
-    why = reasons({row.id: texts[row.id] for row in rows if row.status == "unconverted"}, rules)
-    notes += _notes(texts, graphs, counts["exact"], rules, why) if own_scripts() else unconverted(why, len(texts))
+    notes += _notes(texts, graphs, found, rules) if own else unconverted(found.reasons, len(texts))
     if truth.captions:
         wrong = {row.id: texts[row.id] for row in rows if row.status == "converted" and not row.exact}
         notes += _around(wrong, truth.captions)
-    known = own_scripts() and not rules.neutral
+    known = own and not rules.neutral
     neutral = neutral_exact(texts, graphs, {row.id for row in rows if row.exact}, rules) if known else None
-    return Evaluation(score_of(rows, signature, neutral), rows, notes + left_out(stray))
+    return Evaluation(score_of(rows, signature, neutral), rows, notes + left_out(stray), texts, truth)
 
 
 def left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
@@ -195,10 +197,8 @@ def unconverted(why: dict[str, str], n: int) -> list[str]:
     return [f"{len(why)} of {n} predictions do not convert: {', '.join(shown)}"] if why else []
 
 
-def _notes(
-    texts: Predictions, graphs: dict[str, LabelGraph], exact: int, rules: Rules, why: dict[str, str]
-) -> list[str]:
-    latex = {key: formula_of(text) for key, text in texts.items()}
+def _notes(texts: Predictions, graphs: Mapping[str, LabelGraph], found: Outcome, rules: Rules) -> list[str]:
+    latex, why, exact = {key: formula_of(text) for key, text in texts.items()}, found.reasons, found.counts["exact"]
     notes = [note for note in (_other_convention(texts, graphs, rules), texts.note()) if note]
     blank = {key for key, formula in latex.items() if key not in why and not _COMMENT.sub("", formula).strip()}
     without = [key for key in texts if key in blank or why.get(key) in NO_FORMULA]
@@ -211,11 +211,11 @@ def _notes(
         notes.append(f"{empty} of {len(texts)} predictions are empty")
     notes += unconverted({key: reason for key, reason in why.items() if key not in without}, len(texts))
     if raw := [key for key, formula in latex.items() if untokenized(formula)]:
-        counts, _, _ = in_process({key: as_tokens(key, text) for key, text in texts.items()}, graphs, rules)
-        if counts["exact"] != exact:
+        split = in_process({key: as_tokens(key, text) for key, text in texts.items()}, graphs, rules).counts["exact"]
+        if split != exact:
             notes.append(
                 f"{len(raw)} of {len(texts)} predictions look untokenized ({raw[0]}, ...), and digits without blanks "
-                f"are one number: {exact} expressions are right as they are; with --tokenize {counts['exact']} would be"
+                f"are one number: {exact} expressions are right as they are; with --tokenize {split} would be"
             )
     return notes
 
@@ -227,7 +227,7 @@ def _other_convention(texts: Predictions, truth: Mapping[str, LabelGraph], rules
     if name == UNDECIDED or (name == TWO_CHILDREN) == rules.edition.second_inside:
         return None
     other = rules._replace(edition=rules.edition._replace(second_inside=name == TWO_CHILDREN))
-    ours, theirs = (in_process(texts, truth, each)[0]["exact"] for each in (rules, other))
+    ours, theirs = (in_process(texts, truth, each).counts["exact"] for each in (rules, other))
     return (
         f"the ground truth follows the {name}, the predictions are converted the other way: "
         f"{ours} expressions are right; under the truth's convention {theirs} would be"
@@ -318,9 +318,10 @@ def name_of(caption_file: bytes) -> str:
     return hashlib.md5(caption_file, usedforsecurity=False).hexdigest()[:8]
 
 
-def unseen(result: Evaluation, captions: Mapping[str, Sequence[str]], training: Training) -> tuple[Score | None, int]:
+def unseen(result: Evaluation, training: Training) -> tuple[Score | None, int]:
     """The score of the expressions whose captions are not in `training`, which its signature says (`unseen`); None if
-    there are none. And how many are left out."""
+    there are none. And how many are left out. The truth must have captions."""
+    captions = result.truth.captions or {}
     rows = [row for row in result.expressions if tuple(captions[row.id]) not in training.captions]
     left_out = len(result.expressions) - len(rows)
     fields = fields_of(result.score.signature) | {"n": str(len(rows)), "unseen": training.name}

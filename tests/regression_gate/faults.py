@@ -230,7 +230,7 @@ FAULTS = [
           '/ (row.n * len(scores))', '/ row.n'),
     Fault("what is right only with neutral limits",
           "tests/evaluation/scoring/test_conventions.py::test_a_score_counts_both_readings",
-          'len(exact) + counts.get("exact", 0)', "len(exact)"),
+          '.counts.get("exact", 0)', '.counts.get("n", 0)'),
     Fault("writers in the difference of two systems",
           STATS + "test_the_interval_of_a_difference_is_over_the_writers_that_ids_name",
           'a.size)).over == "writers":', 'a.size)).over == "nobody":'),

@@ -320,7 +320,7 @@ def test_others_rows_are_counted_again(crohme: Path):
                 texts, _, _ = matched(files[system.key][year], truth, system.card.tokenize)
                 for rules in RULES[:2]:
                     row = rows[system.key, year, rules.reading.name, rules.edition.name]
-                    counts = in_process(texts, graphs, rules)[0]
+                    counts = in_process(texts, graphs, rules).counts
                     assert {name: int(row[name]) for name in COUNTS} == {name: counts[name] for name in COUNTS}
                     compared += 1
     assert compared >= 18
