@@ -5,8 +5,8 @@ rates are here too, without scipy, which takes half a second to import.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
 from itertools import accumulate
 from statistics import NormalDist
 from typing import NamedTuple
@@ -111,11 +111,12 @@ def bucket(tokens: int) -> str:
     return BUCKETS[min(max(tokens - 1, 0) // 10, 5)]
 
 
-def by_bucket(lengths: Mapping[str, int], exact: Mapping[str, bool]) -> list[Bucket]:
-    """All buckets, from the lengths and verdicts by id."""
+def by_bucket(rows: Iterable[Expression]) -> list[Bucket]:
+    """All buckets, from expressions whose lengths are known."""
     found: dict[str, list[bool]] = {name: [] for name in BUCKETS}
-    for key, length in lengths.items():
-        found[bucket(length)].append(exact[key])
+    for row in rows:
+        if row.bucket:
+            found[row.bucket].append(row.exact)
     counts = {name: (len(right), sum(right)) for name, right in found.items()}
     return [Bucket(name, n, right, percent(right, n) if n else None) for name, (n, right) in counts.items()]
 
@@ -123,6 +124,75 @@ def by_bucket(lengths: Mapping[str, int], exact: Mapping[str, bool]) -> list[Buc
 def nesting(tokens: Iterable[str]) -> int:
     """How deep the structures of a caption are nested: 0 for `a + b`, 1 for `x ^ { 2 }`, 2 for `x ^ { a _ { 1 } }`."""
     return max(accumulate(({"{": 1, "}": -1}.get(token, 0) for token in tokens), initial=0))
+
+
+# --- the score ----------------------------------------------------------------------------------------------------
+
+
+# The counts and rates of all metrics, in the order of score files.
+_Metrics = make_dataclass(
+    "_Metrics",
+    [
+        ("n", int),
+        *((metric.count, int) for metric in METRICS if metric.always),
+        *((metric.rate, float) for metric in METRICS if metric.always),
+        ("by_length", list[Bucket] | None),
+        *((metric.count, int | None, None) for metric in METRICS if not metric.always),
+        *((metric.rate, float | None, None) for metric in METRICS if not metric.always),
+    ],
+    frozen=True,
+    kw_only=True,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score(_Metrics):
+    """Counts over the n expressions of a ground truth, and rates in percent, of METRICS; None without captions if they
+    need them."""
+
+    n: int
+    exact: int
+    exprate: float
+    by_length: list[Bucket] | None  # None without captions
+    ci95: tuple[float, float]  # Wilson's interval of the expression rate
+    signature: str
+    missing: int  # expressions without a prediction
+    unconverted: int  # predictions that do not convert; both count as empty graphs
+    neutral: int | None = None  # exact with neutral limits (`conventions`); None if `exact` is that, or unknown
+
+    def __post_init__(self) -> None:
+        counts = [getattr(self, metric.count) for metric in WITHIN]
+        if min(counts) < 0 or counts != sorted(counts) or not counts[-1] <= self.n > 0:
+            raise ValueError(f"{', '.join(metric.count for metric in WITHIN)} and n contradict each other")
+        if not self.exact <= (self.exact if self.neutral is None else self.neutral) <= self.n:
+            raise ValueError("exact, neutral and n contradict each other")
+        if self.by_length is not None and [row.bucket for row in self.by_length] != list(BUCKETS):
+            raise ValueError("by_length has other buckets")
+
+    def printed(self, metric: Metric) -> str:
+        """The rate of a metric with two decimals; a dash if it is not known."""
+        rate = getattr(self, metric.rate)
+        return "–" if rate is None else f"{rate:.2f}"
+
+    def __str__(self) -> str:
+        return f"{self.signature} = {self.exprate:.2f} ({interval_text(self.exact, self.n)})"
+
+
+def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = None) -> Score:
+    """The score of some expressions."""
+    counts = counts_of(rows)
+    rates = {metric.rate: percent(counts[metric.count], len(rows)) for metric in METRICS if metric.count in counts}
+    status = [row.status for row in rows]
+    return Score(
+        **counts,
+        **rates,
+        by_length=by_bucket(rows) if any(row.bucket for row in rows) else None,
+        ci95=rounded_interval(counts["exact"], len(rows)),
+        signature=signature,
+        missing=status.count("missing"),
+        unconverted=status.count("unconverted"),
+        neutral=neutral,
+    )
 
 
 # --- intervals ----------------------------------------------------------------------------------------------------

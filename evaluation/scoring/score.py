@@ -9,31 +9,17 @@ import hashlib
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from typing_extensions import dataclass_transform
+from typing import NamedTuple
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.label_graph import LabelGraph
 from hmerbench.evaluation.scoring.conventions import TWO_CHILDREN, UNDECIDED, convention
 from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched, parse_captions, read_captions
-from hmerbench.evaluation.scoring.metrics import (
-    BUCKETS,
-    METRICS,
-    WITHIN,
-    Bucket,
-    Expression,
-    Metric,
-    by_bucket,
-    counts_of,
-    interval_text,
-    percent,
-    rounded_interval,
-)
+from hmerbench.evaluation.scoring.metrics import Expression, Score, score_of
 from hmerbench.evaluation.scoring.run_scripts import (
     Outcome,
     in_process,
@@ -57,60 +43,6 @@ _COMMENT = re.compile(r"^[^\S\n]*%.*", re.MULTILINE)
 _PLACE = re.compile(r" at token \d+$|^\d+ (?=tokens|characters|symbols)")  # what makes a reason one prediction's own
 
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
-Class = TypeVar("Class")
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def _metrics_dataclass(cls: type[Class]) -> type[Class]:
-    """A dataclass with the counts and rates of all metrics, in the order of score files."""
-    fields: dict[str, Any] = {"n": int}
-    fields |= {metric.count: int for metric in METRICS if metric.always}
-    fields |= {metric.rate: float for metric in METRICS if metric.always}
-    fields["by_length"] = cls.__annotations__["by_length"]
-    for metric in METRICS:
-        if not metric.always:
-            fields |= {metric.count: int | None, metric.rate: float | None}
-            setattr(cls, metric.count, None)
-            setattr(cls, metric.rate, None)
-    cls.__annotations__ = fields | {name: of for name, of in cls.__annotations__.items() if name not in fields}
-    return dataclass(frozen=True, kw_only=True)(cls)
-
-
-@_metrics_dataclass
-class Score:
-    """Counts over the n expressions of a ground truth, and rates in percent, of METRICS; None without captions if they
-    need them."""
-
-    n: int
-    exact: int
-    exprate: float
-    by_length: list[Bucket] | None  # None without captions
-    ci95: tuple[float, float]  # Wilson's interval of the expression rate
-    signature: str
-    missing: int  # expressions without a prediction
-    unconverted: int  # predictions that do not convert; both count as empty graphs
-    neutral: int | None = None  # exact with neutral limits (`conventions`); None if `exact` is that, or unknown
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # the counts and rates of all metrics
-
-    def __post_init__(self) -> None:
-        counts = [getattr(self, metric.count) for metric in WITHIN]
-        if min(counts) < 0 or counts != sorted(counts) or not counts[-1] <= self.n > 0:
-            raise ValueError(f"{', '.join(metric.count for metric in WITHIN)} and n contradict each other")
-        if not self.exact <= (self.exact if self.neutral is None else self.neutral) <= self.n:
-            raise ValueError("exact, neutral and n contradict each other")
-        if self.by_length is not None and [row.bucket for row in self.by_length] != list(BUCKETS):
-            raise ValueError("by_length has other buckets")
-
-    def printed(self, metric: Metric) -> str:
-        """The rate of a metric with two decimals; a dash if it is not known."""
-        rate = getattr(self, metric.rate)
-        return "–" if rate is None else f"{rate:.2f}"
-
-    def __str__(self) -> str:
-        return f"{self.signature} = {self.exprate:.2f} ({interval_text(self.exact, self.n)})"
 
 
 @dataclass(frozen=True)
@@ -249,22 +181,6 @@ def _around(wrong: dict[str, str], captions: dict[str, list[str]]) -> list[str]:
                     f"{shown}): what surrounds a formula counts as symbols, unless it is known"
                 )
     return notes
-
-
-def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = None) -> Score:
-    counts = counts_of(rows)
-    lengths = {row.id: row.length for row in rows if row.length is not None}
-    rates = {metric.rate: percent(counts[metric.count], len(rows)) for metric in METRICS if metric.count in counts}
-    fields: dict[str, Any] = counts | rates
-    return Score(
-        **fields,
-        by_length=by_bucket(lengths, {row.id: row.exact for row in rows}) if lengths else None,
-        ci95=rounded_interval(counts["exact"], len(rows)),
-        signature=signature,
-        missing=sum(row.status == "missing" for row in rows),
-        unconverted=sum(row.status == "unconverted" for row in rows),
-        neutral=neutral,
-    )
 
 
 # --- signatures ---------------------------------------------------------------------------------------------------

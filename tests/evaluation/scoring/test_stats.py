@@ -124,7 +124,10 @@ def test_intervals_of_a_mean_are_students(values: list[float]):
 def test_buckets():
     expected = {1: 0, 10: 0, 11: 1, 20: 1, 21: 2, 30: 2, 31: 3, 40: 3, 41: 4, 50: 4, 51: 5, 204: 5}
     assert {n: metrics.BUCKETS.index(metrics.bucket(n)) for n in expected} == expected
-    rows = metrics.by_bucket({"a": 3, "b": 12, "c": 9}, {"a": True, "b": False, "c": False})
+    lengths = [(3, True), (12, False), (9, False)]
+    rows = metrics.by_bucket(
+        Expression("", "", 0, 0, 0, right, right, None, n, metrics.bucket(n)) for n, right in lengths
+    )
     assert [(row.n, row.exact, row.exprate) for row in rows[:3]] == [(2, 1, 50.0), (1, 0, 0.0), (0, 0, None)]
 
 
