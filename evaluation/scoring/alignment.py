@@ -8,8 +8,8 @@ two methods agree.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import groupby, product
 from typing import Literal, NamedTuple
 
@@ -44,7 +44,7 @@ class Tree:
     parents: list[int]
     relations: list[str]
     paths: list[str]
-    children: list[dict[str, int]] = field(repr=False)
+    children: list[dict[str, int]]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -69,32 +69,24 @@ def tree(graph: Graph) -> Tree:
     nodes = graph.nodes
     if len(nodes) > MAX_SYMBOLS:
         raise TooLarge(f"{len(nodes)} symbols, more than the {MAX_SYMBOLS} that are drawn")
-    children: dict[str, list[tuple[str, str]]] = {}
-    roots = []
-    for path in nodes:
+    order = {word: rank for rank, word in enumerate((*SCRIPTS, "R"))}
+    steps: dict[str, tuple[str, str]] = {}  # path -> that of its parent, and the relation
+    places: dict[str, tuple[int, ...]] = {}  # path -> what puts it into reading order: its root, then its relations
+    for number, path in enumerate(sorted(nodes, key=len, reverse=True)[::-1]):  # parents first
         match = _PATH.fullmatch(path)
-        if match and match[1] in nodes:
-            children.setdefault(match[1], []).append((match[2], path))
-        else:
-            roots.append(path)
-    order = {word: place for place, word in enumerate((*SCRIPTS, "R"))}
-    found = Tree([], [], [], [], [])
-    stack = [(path, -1, "", 0) for path in sorted(roots, key=len, reverse=True)]
-    while stack:
-        path, parent, relation, depth = stack.pop()
-        if depth > MAX_DEPTH:
+        steps[path] = (match[1], match[2]) if match and match[1] in nodes else ("", "")
+        parent, relation = steps[path]
+        places[path] = (*places[parent], order[relation]) if relation else (number,)
+        if sum(rank != order["R"] for rank in places[path][1:]) > MAX_DEPTH:
             raise TooLarge(f"more than {MAX_DEPTH} nested scripts")
-        index = len(found.labels)
-        found.labels.append(" ".join(sorted(nodes[path])))
-        found.parents.append(parent)
-        found.relations.append(relation)
-        found.paths.append(path)
-        found.children.append({})
-        if parent >= 0:
-            found.children[parent][relation] = index
-        for word, child in sorted(children.get(path, []), key=lambda item: order[item[0]], reverse=True):
-            stack.append((child, index, word, depth + (word != "R")))
-    return found
+    paths = sorted(places, key=places.__getitem__)
+    index = {path: number for number, path in enumerate(paths)}
+    parents, relations = ([index.get(steps[path][0], -1) for path in paths], [steps[path][1] for path in paths])
+    children: list[dict[str, int]] = [{} for _ in paths]
+    for number, (parent, relation) in enumerate(zip(parents, relations, strict=True)):
+        if relation:
+            children[parent][relation] = number
+    return Tree([" ".join(sorted(nodes[path])) for path in paths], parents, relations, paths, children)
 
 
 class Difference(NamedTuple):
@@ -116,7 +108,7 @@ def differences(truth: Tree, prediction: Tree) -> list[Difference]:
     """The edits that turn the truth into the prediction, in reading order. Raises TooLarge."""
     if len(truth.labels) * len(prediction.labels) > MAX_CELLS:
         raise TooLarge(f"{len(prediction.labels)} against {len(truth.labels)} symbols are too many to align")
-    partners = _Alignment(truth, prediction).run()
+    partners = _partners(truth, prediction)
     found = [Difference("label", t, p) for t, p in partners.items() if _unlike(truth.labels[t], prediction.labels[p])]
     inverse = {p: t for t, p in partners.items()}
     missing = [t for t in range(len(truth.labels)) if t not in partners]
@@ -146,71 +138,59 @@ def _unlike(one: str, other: str) -> bool:
     return set(one.split()).isdisjoint(other.split())
 
 
-class _Alignment:
-    """The edit distance of rows, where substituting symbols costs the distance of their own rows; keeps all tables."""
+def _partners(truth: Tree, prediction: Tree) -> dict[int, int]:
+    """Matched symbols, index in the truth -> index in the prediction, at the least edit distance of rows, where
+    substituting symbols costs the distance of their own rows."""
 
-    def __init__(self, truth: Tree, prediction: Tree) -> None:
-        self.truth, self.prediction = self.trees = truth, prediction
-        self.tables: dict[tuple[int, int], list[list[int]]] = {}
-
-    def run(self) -> dict[int, int]:
-        """Matched symbols: index in the truth -> index in the prediction."""
-        matches: dict[int, int] = {}
-        roots = ([index for index, parent in enumerate(tree.parents) if parent < 0] for tree in self.trees)
-        rows = list(zip(*roots, strict=False))
-        while rows:
-            for a, b in self._matches(*rows.pop()):
-                matches[a] = b
-                rows += self._pairs(a, b)
-        return matches
-
-    def _pairs(self, a: int, b: int) -> list[tuple[int, int]]:
+    def rows_of(a: int, b: int) -> list[tuple[int, int]]:
         """The corresponding rows of two symbols."""
-        true, predicted = dict(self.truth.children[a]), dict(self.prediction.children[b])
+        true, predicted = dict(truth.children[a]), dict(prediction.children[b])
         return [(true.pop(r), predicted.pop(q)) for r, q in PARTNERS if r in true and q in predicted]
 
-    def _cost(self, a: int, b: int) -> int:
+    def cost(a: int, b: int) -> int:
         """The cost of reading symbol `a` as symbol `b`, scripts included: corresponding rows cost their distance, all
         others their symbols."""
-        cost = self.truth.sizes[a] - 1 + self.prediction.sizes[b] - 1
-        cost += _unlike(self.truth.labels[a], self.prediction.labels[b])
-        for t, p in self._pairs(a, b):
-            table = self._table(t, p)
-            cost += table[0][0] - table[0][-1] - table[-1][0]
-            cost += self.truth.relations[t] != self.prediction.relations[p]
-        return cost
+        total = truth.sizes[a] - 1 + prediction.sizes[b] - 1 + _unlike(truth.labels[a], prediction.labels[b])
+        for t, p in rows_of(a, b):
+            distance = distances(t, p)
+            total += distance[0][0] - distance[0][-1] - distance[-1][0]
+            total += truth.relations[t] != prediction.relations[p]
+        return total
 
-    def _table(self, t: int, p: int) -> list[list[int]]:
-        """table[i][j]: the distance from the row beginning with t, at its i-th symbol, to that of p, at its j-th."""
-        if (t, p) in self.tables:
-            return self.tables[t, p]
-        left, right = self.truth.row(t), self.prediction.row(p)
+    @cache
+    def distances(t: int, p: int) -> list[list[int]]:
+        """[i][j]: the distance from the row beginning with t, at its i-th symbol, to that of p, at its j-th."""
+        left, right = truth.row(t), prediction.row(p)
         table = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
         for j in reversed(range(len(right))):
-            table[-1][j] = table[-1][j + 1] + self.prediction.sizes[right[j]]
+            table[-1][j] = table[-1][j + 1] + prediction.sizes[right[j]]
         for i in reversed(range(len(left))):
-            line, after, size = table[i], table[i + 1], self.truth.sizes[left[i]]
+            line, after, size = table[i], table[i + 1], truth.sizes[left[i]]
             line[-1] = after[-1] + size
             for j in reversed(range(len(right))):
-                put_in = line[j + 1] + self.prediction.sizes[right[j]]
-                line[j] = min(after[j] + size, put_in, after[j + 1] + self._cost(left[i], right[j]))
-        self.tables[t, p] = table
+                put_in = line[j + 1] + prediction.sizes[right[j]]
+                line[j] = min(after[j] + size, put_in, after[j + 1] + cost(left[i], right[j]))
         return table
 
-    def _matches(self, t: int, p: int) -> Iterator[tuple[int, int]]:
-        """The matched symbols of two rows. Of equal alignments, the one that matches from the left: what follows a
-        symbol that was read in another place then counts as moved."""
-        table, left, right = self._table(t, p), self.truth.row(t), self.prediction.row(p)
-        i, j = 0, 0
+    partners: dict[int, int] = {}
+    roots = ([index for index, parent in enumerate(tree.parents) if parent < 0] for tree in (truth, prediction))
+    rows = list(zip(*roots, strict=False))
+    while rows:
+        t, p = rows.pop()
+        table, left, right, i, j = distances(t, p), truth.row(t), prediction.row(p), 0, 0
+        # Of equal alignments, the one that matches from the left: what follows a symbol that was read in another place
+        # then counts as moved.
         while i < len(left) and j < len(right):
             a, b = left[i], right[j]
-            if table[i][j] == table[i + 1][j + 1] + self._cost(a, b):
-                yield a, b
+            if table[i][j] == table[i + 1][j + 1] + cost(a, b):
+                partners[a] = b
+                rows += rows_of(a, b)
                 i, j = i + 1, j + 1
-            elif table[i][j] == table[i + 1][j] + self.truth.sizes[a]:
+            elif table[i][j] == table[i + 1][j] + truth.sizes[a]:
                 i += 1
             else:
                 j += 1
+    return partners
 
 
 # --- in words -----------------------------------------------------------------------------------------------------
