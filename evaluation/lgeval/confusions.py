@@ -1,7 +1,7 @@
 """What is confused with what: LgEval's matrices of labels (sumDiff), and its histograms of structures (confHist), which
 say which connected substructures of the truth are misread."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
 from html import escape
 from itertools import product
@@ -18,7 +18,8 @@ STYLE = (
 Node = TypeVar("Node", bound=Hashable)
 Matrix = Counter[tuple[str, str]]  # (predicted label, true label) -> how often
 Section = tuple[str, Matrix, Set[str]]  # the title of a matrix, the matrix, the labels of its rows and columns
-Histogram = dict["Pattern", dict["Pattern", Counter["Pattern"]]]  # objects -> their primitives -> predicted -> count
+# objects -> their primitives -> predicted -> count
+Histogram = defaultdict["Pattern", defaultdict["Pattern", Counter["Pattern"]]]
 
 
 def matrices(compared: Iterable[tuple[Comparison, Graph]]) -> list[Section]:
@@ -126,9 +127,8 @@ class Pattern:
 
 def object_histogram(pairs: Iterable[tuple[Graph, Graph]], size: int) -> Histogram:
     """Count, over (prediction, truth) pairs, the connected sets of `size` true objects that contain an error."""
-    histogram: Histogram = {}
-    for prediction, truth in pairs:
-        prediction, truth = _completed(prediction, truth), _completed(truth, prediction)
+    histogram: Histogram = defaultdict(lambda: defaultdict(Counter))
+    for prediction, truth in _completed(pairs):
         objects, relations, _ = segment(truth)
         wrong = _wrong_objects(prediction, truth)
         wrong_relations = {
@@ -143,21 +143,18 @@ def object_histogram(pairs: Iterable[tuple[Graph, Graph]], size: int) -> Histogr
                 members = {item: _letters(labels[item]) if size == 1 else labels[item] for item in group}
                 primitives = frozenset().union(*group)
                 target = Pattern(members, edges, _describe(objects, relations, group))
-                by_target = histogram.setdefault(target, {})
-                by_target.setdefault(_subgraph(truth, primitives), Counter())[_subgraph(prediction, primitives)] += 1
+                histogram[target][_subgraph(truth, primitives)][_subgraph(prediction, primitives)] += 1
     return histogram
 
 
 def primitive_histogram(pairs: Iterable[tuple[Graph, Graph]], sizes: Collection[int]) -> Histogram:
     """The same for sets of true primitives; here a target and its primitives are one pattern."""
-    histogram: Histogram = {}
-    for prediction, truth in pairs:
-        prediction, truth = _completed(prediction, truth), _completed(truth, prediction)
-        for size in sizes:
-            for group in substructures(truth.nodes, truth.edges, size):
-                true, predicted = _subgraph(truth, group, letters=size == 1), _subgraph(prediction, group)
-                if true != predicted:
-                    histogram.setdefault(true, {}).setdefault(true, Counter())[predicted] += 1
+    histogram: Histogram = defaultdict(lambda: defaultdict(Counter))
+    for (prediction, truth), size in product(_completed(pairs), sizes):
+        for group in substructures(truth.nodes, truth.edges, size):
+            true, predicted = _subgraph(truth, group, letters=size == 1), _subgraph(prediction, group)
+            if true != predicted:
+                histogram[true][true][predicted] += 1
     return histogram
 
 
@@ -170,9 +167,11 @@ def substructures(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]], siz
     yield from current
 
 
-def _completed(graph: Graph, other: Graph) -> LabelGraph:
-    """A graph with the nodes that only `other` has added as ABSENT."""
-    return LabelGraph({**dict.fromkeys(other.nodes, ABSENT), **graph.nodes}, graph.edges)
+def _completed(pairs: Iterable[tuple[Graph, Graph]]) -> Iterator[list[LabelGraph]]:
+    """Pairs of graphs, to each of which the nodes that only the other has are added as ABSENT."""
+    for pair in pairs:
+        absent = {node: ABSENT for graph in pair for node in graph.nodes}
+        yield [LabelGraph({**absent, **graph.nodes}, graph.edges) for graph in pair]
 
 
 def _wrong_objects(prediction: LabelGraph, truth: LabelGraph) -> set[Primitives]:
