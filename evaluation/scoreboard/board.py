@@ -25,9 +25,8 @@ from hmerbench.evaluation.scoreboard.card import YEARS, System
 from hmerbench.evaluation.scoring.inputs import GroundTruth, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, rounded_interval
 from hmerbench.evaluation.scoring.run_scripts import in_process
-from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
-from hmerbench.evaluation.scoring.stats import Estimate, Images, holm, rate
-from hmerbench.evaluation.scoring.stats import difference as sampled_difference
+from hmerbench.evaluation.scoring.score import Evaluation, evaluate
+from hmerbench.evaluation.scoring.stats import Images, holm, paired, rate
 from hmerbench.evaluation.strict import rows_of
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 from hmerbench.evaluation.symlg.formula import prediction_file, tokens_of
@@ -90,32 +89,16 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
     ids: dict[str, list[str]] = {}
     for year in board.years:
         truth = read_ground_truth(f"{crohme}:{year}")
-        graphs = truth.graphs()
-        ids[year] = list(truth.symlg)
+        graphs, ids[year] = truth.graphs(), list(truth.symlg)
         board.images[year] = Images(ids[year])
         board.ceilings[year] = ceiling(truth, graphs)
-        for system in systems:
-            if not system.card.files:
-                continue
+        for system in (system for system in systems if system.card.files):
             if year not in system.card.files:
                 board.notes.append(f"{system.key}: has no predictions for {year}")
-                continue
-            if system in board.absent:
+            elif system in board.absent:
                 board.rows += kept[system.key, year]
-                continue
-            try:
-                result = evaluate(files[system.key][year], truth, {"set": f"crohme{year}"}, raw=system.card.tokenize)
-            except InputError as error:
-                raise InputError(f"{system.key}, {year}: {error}") from None
-            board.signatures[year] = result.score.signature
-            board.notes += [f"{system.key}, {year}: {note}" for note in result.notes]
-            board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
-            for rules in RULES:
-                counts = vars(result.score) if rules == PAPER else in_process(result.predictions, graphs, rules).counts
-                row = _row(system, year, rules, counts, result.score)
-                if rules == PAPER:
-                    row |= _interval(board, system, year) | off_by_length(result)
-                board.rows.append(row)
+            else:
+                _count(board, system, year, files[system.key][year], truth, graphs)
     board.images[TOGETHER] = Images(list(chain(*ids.values())), [year for year in ids for _ in ids[year]])
     for system in systems:
         if system in board.absent:
@@ -124,10 +107,36 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
             errors = board.errors[system.key]
             errors[TOGETHER] = [count for year in board.years for count in errors[year]]
             rows = [row for year in board.years if (row := board.row(system.key, year))]
-            board.rows.append(_together(rows) | _interval(board, system, TOGETHER))
+            whole = {name: sum(row[name] for row in rows) for name in (*COUNTS, "neutral", "token_exact")}
+            board.rows.append(_named(system, TOGETHER, PAPER) | whole | _interval(board, system, TOGETHER))
     for year in (*board.years, TOGETHER):
         _test(board, year, kept)
     return board
+
+
+def _count(
+    board: Board, system: System, year: str, path: Path, truth: GroundTruth, graphs: Mapping[str, Graph]
+) -> None:
+    """Add the rows of one system and test set, and what tests of them need."""
+    try:
+        result = evaluate(path, truth, {"set": f"crohme{year}"}, raw=system.card.tokenize)
+    except InputError as error:
+        raise InputError(f"{system.key}, {year}: {error}") from None
+    score = result.score
+    board.signatures[year] = score.signature
+    board.notes += [f"{system.key}, {year}: {note}" for note in result.notes]
+    board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
+    for rules in RULES:
+        counts = vars(score) if rules == PAPER else in_process(result.predictions, graphs, rules).counts
+        row = _named(system, year, rules) | {name: counts[name] for name in COUNTS} | {"token_exact": score.token_exact}
+        row["low"], row["high"] = rounded_interval(row["exact"], row["n"])
+        if rules == PAPER:
+            row |= {"neutral": score.neutral, "missing": score.missing, "unconverted": score.unconverted}
+            row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))
+            told = next((claim for claim in system.card.reported if year in claim.rates), None)
+            row |= {"reported": told.rates[year], "metric": told.metric} if told else {}
+            row |= _interval(board, system, year) | off_by_length(result)
+        board.rows.append(row)
 
 
 def ceiling(truth: GroundTruth, graphs: Mapping[str, Graph]) -> Row:
@@ -175,23 +184,8 @@ def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]
             row |= difference(errors[system.key], errors[BASELINE], board.images[year])
 
 
-def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], score: Score) -> Row:
-    row: Row = {"system": system.key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
-    row |= {name: counts[name] for name in COUNTS} | {"token_exact": score.token_exact}
-    row["low"], row["high"] = rounded_interval(row["exact"], row["n"])
-    if rules == PAPER:
-        row |= {"neutral": score.neutral, "missing": score.missing, "unconverted": score.unconverted}
-        row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))
-        told = next((claim for claim in system.card.reported if year in claim.rates), None)
-        row |= {"reported": told.rates[year], "metric": told.metric} if told else {}
-    return row
-
-
-def _together(rows: Sequence[Row]) -> Row:
-    """The row over all test sets, from the rows of each."""
-    row: Row = {name: rows[0][name] for name in ("system", "reading", "edition")} | {"year": TOGETHER}
-    row |= {name: sum(other[name] for other in rows) for name in (*COUNTS, "neutral", "token_exact")}
-    return row
+def _named(system: System, year: str, rules: Rules) -> Row:
+    return {"system": system.key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
 
 
 def _interval(board: Board, system: System, year: str) -> Row:
@@ -211,14 +205,9 @@ def off_by_length(result: Evaluation) -> Row:
 
 def difference(errors: Sequence[int], baseline: Sequence[int], images: Images) -> Row:
     """The difference to the baseline in points with its 95 % interval and p value, over writers."""
-    found = _paired(errors, baseline, images)
+    found = paired(errors, baseline, images)
     points = (round(found.value, 2), round(found.low, 2), round(found.high, 2))
     return dict(zip(TESTS, (*points, float(f"{found.p:.3g}")), strict=True))
-
-
-def _paired(errors: Sequence[int], others: Sequence[int], images: Images) -> Estimate:
-    right, others_right = (np.array(counts) == 0 for counts in (errors, others))
-    return sampled_difference(100.0 * (right.astype(int) - others_right)[None], images)
 
 
 def groups_of(systems: Sequence[System], errors: Mapping[str, Sequence[int]], images: Images) -> dict[str, str]:
@@ -229,7 +218,7 @@ def groups_of(systems: Sequence[System], errors: Mapping[str, Sequence[int]], im
         ranked = [system.key for system in systems if system.card.training == kind and system.key in errors]
         ranked.sort(key=lambda key: -list(errors[key]).count(0))
         pairs = list(combinations(range(len(ranked)), 2))
-        p_values = holm([_paired(errors[ranked[a]], errors[ranked[b]], images).p for a, b in pairs])
+        p_values = holm([paired(errors[ranked[a]], errors[ranked[b]], images).p for a, b in pairs])
         shown = {pair for pair, p in zip(pairs, p_values, strict=True) if p < 0.05}
         names, reached = iter(ascii_letters), -1
         for first in range(len(ranked)):

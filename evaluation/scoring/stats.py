@@ -239,12 +239,12 @@ def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int], ids: Sequen
         raise ValueError(f"error counts of the same expressions are needed, not {a.shape} and {b.shape}")
     right_a, right_b = a == 0, b == 0
     only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
-    both = int((right_a & right_b).sum())
-    low, high = (100 * end for end in difference_interval(both, only_a, only_b, a.size))
-    over, p = "images", mcnemar(only_a, only_b)
+    both, discordant = int((right_a & right_b).sum()), mcnemar(only_a, only_b)
     if (images := Images(ids or [""] * a.size)).over == "writers":
-        found = difference(100.0 * (right_a.astype(int) - right_b)[None], images)
-        low, high, over, p = found.low, found.high, found.over, found.p
+        found = paired(errors_a, errors_b, images)
+    else:
+        low, high = difference_interval(both, only_a, only_b, a.size)
+        found = Estimate(100 * (only_a - only_b) / a.size, 100 * low, 100 * high, "images", discordant)
     return PairedComparison(
         n=a.size,
         exact_a=both + only_a,
@@ -252,14 +252,20 @@ def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int], ids: Sequen
         only_a=only_a,
         only_b=only_b,
         difference=100 * (only_a - only_b) / a.size,
-        interval=(low, high),
-        over=over,
-        p=p,
-        mcnemar_p=mcnemar(only_a, only_b),
+        interval=(found.low, found.high),
+        over=found.over,
+        p=found.p,
+        mcnemar_p=discordant,
         mean_errors_a=float(a.mean()),
         mean_errors_b=float(b.mean()),
         permutation_p=permutation(a - b),
     )
+
+
+def paired(errors_a: Sequence[int], errors_b: Sequence[int], images: Images) -> Estimate:
+    """The difference (A - B) in points of how many expressions have no error, in the same order in both."""
+    right_a, right_b = (np.asarray(errors) == 0 for errors in (errors_a, errors_b))
+    return difference(100.0 * (right_a.astype(int) - right_b)[None], images)
 
 
 def mcnemar(only_a: int, only_b: int) -> float:

@@ -222,7 +222,7 @@ FAULTS = [
           "max(least, min(1.0,", "max(least, min(2.0,"),
     Fault("Holm's correction on the scoreboard",
           "tests/evaluation/scoreboard/test_scoreboard.py::test_groups_are_told_apart_at_5_percent_after_holms_correction",
-          "p_values = holm([_paired", "p_values = list([_paired"),
+          "p_values = holm([paired", "p_values = list([paired"),
     Fault("level of the scoreboard's groups",
           "tests/evaluation/scoreboard/test_scoreboard.py::test_groups_are_told_apart_at_5_percent_after_holms_correction",
           "strict=True) if p < 0.05}", "strict=True) if p < 0.1}"),
