@@ -103,22 +103,19 @@ def compare(
     """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
     from hmerbench.evaluation.scoring.stats import compare_paired
 
-    def compared(results: Sequence[Evaluation]):
-        """Each expression's id and errors in both, and what they come to."""
+    def run(raw: bool):
+        """Both evaluations, each expression's id and errors in both, and what they come to."""
+        results = [evaluate(path, ground_truth, raw=raw) for path in (first, second)]
         pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*(r.expressions for r in results), strict=True))
         ids, a, b = zip(*pairs, strict=True)
-        return pairs, compare_paired(a, b, ids)
-
-    def run(raw: bool) -> list[Evaluation]:
-        return [evaluate(path, ground_truth, raw=raw) for path in (first, second)]
+        return results, pairs, compare_paired(a, b, ids)
 
     check_target(changed_to)
-    results, other = run(tokenize), None
+    results, pairs, found = run(tokenize)
     for path, result in zip((first, second), results, strict=True):
         _print_notes(path, result.notes + left_out(0, result.score.missing, result.score.n))
-    pairs, found = compared(results)
-    if not tokenize and any("--tokenize" in note for result in results for note in result.notes):
-        _, other = compared(run(True))
+    split = not tokenize and any("--tokenize" in note for result in results for note in result.notes)
+    other = run(True)[-1] if split else None
     only_one = [pair for pair in pairs if (not pair[1]) != (not pair[2])]
     changed = [{"id": key, "errors_a": a, "errors_b": b, "right": "b" if a else "a"} for key, a, b in only_one]
     if changed_to:

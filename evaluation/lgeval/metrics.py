@@ -53,8 +53,8 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
     d_c, node_rows = _differences(prediction.nodes, truth.nodes, ABSENT, inter)
     d_l, edge_rows = _differences(prediction.edges, truth.edges, NO_EDGE, inter)
     untouched = all_nodes - {row[0] for row in node_rows} - _ends_of_unmatched(prediction, truth, complete)
-    inside = _merge_errors(prediction, truth, inter)
-    d_s = inside.cost - inside.classes
+    cost, classes, relabeled, segments = _merge_errors(prediction, truth, inter)
+    d_s = cost - classes
     roots = sum(math.sqrt(max(errors, 0) / n_edges) for errors in (d_s, d_l)) if n_edges else 0.0
     true = segment(truth)
     # Equal graphs may list labels in different orders, which matters to primitives in several objects.
@@ -71,13 +71,13 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
         "nEdges": n_edges,
         "nSegRelEdges": len(true.relations),
         "dPairs": len({frozenset(edge) for edge, _, _ in edge_rows}),
-        "segPairErrors": len({frozenset(pair) for pair in inside.segments}),
+        "segPairErrors": len({frozenset(pair) for pair in segments}),
         "nodeCorrect": len(untouched),
-        "edgeDiffClassCount": inside.classes,
-        "undirDiffClassCount": len(inside.relabeled),
+        "edgeDiffClassCount": classes,
+        "undirDiffClassCount": relabeled,
     }
     metrics |= _object_metrics(predicted, true, missing=n - len(prediction.nodes), extra=n - len(truth.nodes))
-    return Comparison(metrics, node_rows, [(*edge, a, b) for edge, a, b in edge_rows], inside.segments)
+    return Comparison(metrics, node_rows, [(*edge, a, b) for edge, a, b in edge_rows], segments)
 
 
 def _object_metrics(predicted: Segments, true: Segments, missing: int, extra: int) -> dict[str, int]:
@@ -131,15 +131,9 @@ def _difference(predicted: Set[str], true: Set[str], inter: bool) -> tuple[int, 
     return 1 if inter else max(len(only_predicted), len(only_true)), pairs
 
 
-class _MergeErrors(NamedTuple):
-    cost: int
-    classes: int  # label confusions on edges within an object in both graphs: not segmentation errors
-    relabeled: set[frozenset[str]]  # unordered pairs of primitives with confused labels
-    segments: list[tuple[str, str]]
-
-
-def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
-    """Differences between the edges within objects, counted per direction."""
+def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> tuple[int, int, int, list[tuple[str, str]]]:
+    """Differences between the edges within objects, counted per direction: their cost; confused labels where both
+    graphs have the edge, which are no segmentation errors; the unordered pairs with such; and `Comparison.segments`."""
     predicted, true = merges(prediction), merges(truth)
     total, classes, relabeled, segments = 0, 0, set(), []
     for pair in sorted(predicted.keys() | true.keys()):
@@ -155,7 +149,7 @@ def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
             relabeled.add(frozenset(pair))
         if valid < len(confused):
             segments += [(primitive, other)] * 2
-    return _MergeErrors(total, classes, relabeled, segments)
+    return total, classes, len(relabeled), segments
 
 
 def _ends_of_unmatched(prediction: Graph, truth: Graph, complete: bool) -> set[str]:

@@ -214,11 +214,10 @@ def _claims(board: Board) -> str:
 
 
 def _made(board: Board) -> str:
-    cards = [(system, system.card) for system in board.systems]
-    lines = (
-        [_name(system), card.status, *map(escaped, (card.trained_on, card.selection, card.convention))]
-        for system, card in cards
-    )
+    lines = []
+    for system in board.systems:
+        card = system.card
+        lines.append([_name(system), card.status, *map(escaped, (card.trained_on, card.selection, card.convention))])
     return table(["system", "numbers", "trained on", "epoch selected by", "writes"], lines, "---")
 
 

@@ -215,8 +215,9 @@ def fields_of(signature: str) -> dict[str, str]:
 
 
 class Training(NamedTuple):
-    """Captions that were trained on, and their name in a signature. Writers copy the same formulas, so that some of a
-    test set's captions occur in training, written by another hand."""
+    """Captions that were trained on, and their name in a signature, the beginning of the MD5 of the file: scores with
+    the same leave out the same. Writers copy the same formulas, so that some of a test set's captions occur in
+    training, written by another hand."""
 
     captions: Collection[tuple[str, ...]]
     name: str
@@ -226,12 +227,7 @@ def read_training(spec: str) -> Training:
     """The captions of `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a caption.txt. Raises InputError."""
     text, where = read_captions(spec)
     captions = {tuple(tokens) for tokens in parse_captions(text, where).values()}
-    return Training(captions, name_of(text.encode()))
-
-
-def name_of(caption_file: bytes) -> str:
-    """The beginning of the MD5 of a caption.txt: scores agree in what is left out if it is the same."""
-    return hashlib.md5(caption_file, usedforsecurity=False).hexdigest()[:8]
+    return Training(captions, hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:8])
 
 
 def unseen(result: Evaluation, training: Training) -> tuple[Score | None, int]:

@@ -84,9 +84,6 @@ class _Reader(Expressions):
             return (yield self.classed(token))
         if token == r"\substack":
             return (yield self.stack())
-        if token == r"\ensuremath":
-            self.need("{")
-            return (yield self.group("}"))
         if token in tex.TEXTS and (token != r"\texttt" or not newer or self.tokens[self.at] == "{"):
             return self.text()
         if token in tex.STYLES or (newer and token in tex.NEWER_STYLES):
@@ -94,8 +91,8 @@ class _Reader(Expressions):
                 raise self.failure()
             part = yield self.token()
             return Element("mstyle", token, tuple(ungrouped([part])))
-        if newer and token == r"\hyperref":
-            if self.take("["):
+        if token == r"\ensuremath" or (newer and token == r"\hyperref"):
+            if token == r"\hyperref" and self.take("["):
                 yield self.group("]")
             self.need("{")
             return (yield self.group("}"))

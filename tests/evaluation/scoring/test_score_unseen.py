@@ -1,11 +1,12 @@
 """The second line of a score leaves out what was trained on, and says so."""
 
+from hashlib import md5
 from pathlib import Path
 
 import pytest
 
 from hmerbench.evaluation import InputError, commands
-from hmerbench.evaluation.scoring.score import fields_of, name_of
+from hmerbench.evaluation.scoring.score import fields_of
 
 TEST = {"a": "x", "b": "x + 1", "c": "y ^ { 2 }", "d": "2"}
 TRAIN = {"t": "x + 1", "u": "2 y", "v": "2"}
@@ -36,7 +37,7 @@ def test_a_second_line_without_what_was_trained_on(
     assert "|n:4|" in first and "= 50.00 (" in first and "unseen" not in first
     signature, _, rest = last.partition(" = ")
     fields = fields_of(signature)
-    assert (fields["n"], fields["unseen"], list(fields)[-1]) == ("2", name_of(table(TRAIN).encode()), "v")
+    assert (fields["n"], fields["unseen"], list(fields)[-1]) == ("2", md5(table(TRAIN).encode()).hexdigest()[:8], "v")
     assert rest.startswith("50.00 (") and rest.endswith(", without 2 whose captions were trained on")
 
 
