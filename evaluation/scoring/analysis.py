@@ -120,15 +120,7 @@ def structures(graph: Graph) -> set[str]:
 def _rates(key: str, name: str, group: list[Pair]) -> dict[str, str | int | float | None]:
     n, exact = len(group), sum(pair.expression.exact for pair in group)
     errors = [pair.expression.errors for pair in group]
-    low, high = rounded_interval(exact, n) if n else (None, None)
-    return {
-        key: name,
-        "n": n,
-        "exact": exact,
-        "exprate": percent(exact, n) if n else None,
-        "low": low,
-        "high": high,
-        "le1": sum(count <= 1 for count in errors),
-        "structure_right": sum(pair.expression.structure for pair in group),
-        "mean_errors": round(sum(errors) / n, 3) if n else None,
-    }
+    rate, mean = (percent(exact, n), round(sum(errors) / n, 3)) if n else (None, None)
+    within, structure = sum(count <= 1 for count in errors), sum(pair.expression.structure for pair in group)
+    values = (name, n, exact, rate, *(rounded_interval(exact, n) if n else (None, None)), within, structure, mean)
+    return dict(zip((key, *_RATES), values, strict=True))

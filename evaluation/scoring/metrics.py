@@ -44,18 +44,12 @@ class Expression:
     ) -> "Expression":
         """The row of LgEval's comparison, of which `values` are the fields. `tokens` (None: no prediction) are compared
         with the `caption`, where there is one."""
-        return cls(
-            id=id_,
-            status=status,
-            errors=int(values["D_B"]),
-            label_errors=int(values["D_C"]),
-            relation_errors=int(values["D_L"]),
-            exact=values["D_B"] == 0,
-            structure=values["hasCorrectStructure"] == 1,
-            token_exact=None if caption is None else tokens == caption,
-            length=None if caption is None else len(caption),
-            bucket=None if caption is None else bucket(len(caption)),
-        )
+        wrong, labels, relations = (int(values[name]) for name in ("D_B", "D_C", "D_L"))
+        right, structure = wrong == 0, values["hasCorrectStructure"] == 1
+        if caption is None:
+            return cls(id_, status, wrong, labels, relations, right, structure, None, None, None)
+        match, n = tokens == caption, len(caption)
+        return cls(id_, status, wrong, labels, relations, right, structure, match, n, bucket(n))
 
 
 class Metric(NamedTuple):

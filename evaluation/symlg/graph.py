@@ -70,12 +70,6 @@ class SymLG(NamedTuple):
                 edges.setdefault((path[parent], path[child]), set()).add(label)
         return edges
 
-    def content(self) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
-        """Symbols and relations in canonical order, without ids: the same for equal symLGs."""
-        path = {item.id: item.path for item in self.objects}
-        relations = sorted((path[parent], path[child], label) for parent, child, label in self.relations)
-        return sorted((item.path, item.label) for item in self.objects), relations
-
 
 EMPTY_GRAPH = SymLG((), ())
 # Stands in for a ground truth without a symLG: every prediction has more than three errors against it.

@@ -20,7 +20,7 @@ from hmerbench.benchmarks.data.passport import describe, passport, skip_reason
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import datasets, symlg
-from hmerbench.evaluation.lgeval import label_graph
+from tests.helpers.graphs import content
 
 Entries = dict[str, bytes]
 
@@ -204,7 +204,7 @@ def test_a_test_set_of_ones_own(tmp_path, entries):
     archive = open_archive(path, trains=False)
     assert archive.splits == ("mine",) and archive.name == "foreign"
     assert all((archive.image("mine", id_) == DRAWN).all() for id_ in "ab")
-    assert symlg.from_latex("x ^ 2").content() == label_content(archive.ground_truth("mine")["a"])
+    assert content(symlg.from_latex("x ^ 2")) == content(archive.ground_truth("mine")["a"])
     with pytest.raises(UserError, match=r"no data/train/caption.txt"):
         open_archive(path)
     with pytest.raises(UserError, match=r"no data/NAME/caption.txt"):
@@ -257,12 +257,6 @@ def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
     with pytest.raises(UserError, match="1 of 1 images of mine cannot be read"):
         lone = {"data/mine/caption.txt": b"a\tx\n", "data/mine/img/a.png": png(DRAWN * 0)}
         open_archive(pack(tmp_path / "b.zip", lone), trains=False).samples("mine")
-
-
-def label_content(text: str) -> tuple[list, list]:
-    graph = label_graph.read(text, "a.lg")
-    nodes = [(path, label) for path, labels in graph.nodes.items() for label in labels]
-    return sorted(nodes), sorted((a, b, word) for (a, b), words in graph.edges.items() for word in words)
 
 
 @pytest.mark.parametrize(

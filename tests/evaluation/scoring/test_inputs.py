@@ -24,6 +24,7 @@ from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.formula import prediction_file
 from hmerbench.evaluation.symlg.mathml import from_mathml
 from tests.helpers.commands import hmerbench, script
+from tests.helpers.graphs import content
 from tests.helpers.yardstick import loops
 
 BIN = run_scripts.OWN_SCRIPTS
@@ -241,7 +242,7 @@ MATH = "<html><math xmlns='http://www.w3.org/1998/Math/MathML'>{}</math></html>"
     ],
 )  # fmt: skip
 def test_mathml(body: str, latex: str):
-    assert from_mathml(MATH.format(body)).content() == symlg.from_latex(latex).content()
+    assert content(from_mathml(MATH.format(body))) == content(symlg.from_latex(latex))
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,15 @@ from hmerbench.evaluation.scoring.run_scripts import in_process, run_scripts
 from hmerbench.evaluation.scoring.score import fields_of, signature_of
 from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, lg_text, rules
 from hmerbench.evaluation.symlg.formula import prediction_file
+from tests.helpers.graphs import content
 from tests.helpers.paths import FIXTURES
 
 CASES = [json.loads(line) for line in (FIXTURES / "official_conversions.jsonl").read_text("utf-8").splitlines()]
 
 
-def content(latex: str, chosen: Rules) -> list | None:
+def content_of(latex: str, chosen: Rules) -> list | None:
     try:
-        return json.loads(json.dumps(from_latex(latex, chosen).content()))
+        return json.loads(json.dumps(content(from_latex(latex, chosen))))
     except Unconverted:
         return None
 
@@ -36,7 +37,7 @@ def content(latex: str, chosen: Rules) -> list | None:
 def test_the_official_conversion(reading: str, edition: str):
     chosen = rules(reading, edition)
     key = f"{reading} {'current' if chosen.edition.conv == '1.5' else 'crohme2019'}"
-    wrong = [case["latex"] for case in CASES if content(case["latex"], chosen) != case.get(key, case["default"])]
+    wrong = [case["latex"] for case in CASES if content_of(case["latex"], chosen) != case.get(key, case["default"])]
     assert len(CASES) > 290 and not wrong
 
 
@@ -44,7 +45,7 @@ def test_the_official_conversion(reading: str, edition: str):
 def test_the_official_conversion_of_commands(reading: str):
     """tests/fixtures/official_commands.jsonl: by reading (pandoc 2.17's where it differs), with convert2symLG 1.4."""
     cases = [json.loads(line) for line in (FIXTURES / "official_commands.jsonl").read_text("utf-8").splitlines()]
-    wrong = [c["latex"] for c in cases if content(c["latex"], rules(reading)) != c.get(reading, c["pandoc-1.19"])]
+    wrong = [c["latex"] for c in cases if content_of(c["latex"], rules(reading)) != c.get(reading, c["pandoc-1.19"])]
     assert len(cases) > 300 and not wrong
     assert sum("pandoc-2.17" in case for case in cases) > 40
 

@@ -4,21 +4,22 @@ import pytest
 
 from hmerbench.evaluation.symlg import Unconverted, from_latex, latex_commands, rules
 from hmerbench.evaluation.symlg.mathml import from_mathml
+from tests.helpers.graphs import content
 from tests.helpers.pandoc import derive, installed, mathml
 
 needs_pandoc = pytest.mark.skipif(installed() is None, reason="no pandoc 2.17 (apt-get install pandoc)")
 COMMANDS = [name for name in latex_commands.SYMBOLS if name.startswith("\\")]
 
 
-def content(convert, *given) -> object:
+def content_of(convert, *given) -> object:
     try:
-        return convert(*given).content()
+        return content(convert(*given))
     except Unconverted:
         return None
 
 
 def ours(latex: str, reading: str = "pandoc-2.17") -> object:
-    return content(from_latex, latex, rules(reading))
+    return content_of(from_latex, latex, rules(reading))
 
 
 @needs_pandoc
@@ -38,7 +39,7 @@ def test_the_table_is_what_pandoc_says():
 )
 def test_every_command_is_read_as_pandoc_reads_it(pattern: str, names):
     formulas = [pattern.replace("%s", name) for name in names]
-    theirs = [found and content(from_mathml, f"<math>{found}</math>") for found in mathml(formulas)]
+    theirs = [found and content_of(from_mathml, f"<math>{found}</math>") for found in mathml(formulas)]
     wrong = [
         (text, expected) for text, expected in zip(formulas, theirs, strict=True) if ours(text) != (expected or None)
     ]
