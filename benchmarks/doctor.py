@@ -272,7 +272,7 @@ def _workspace(crohme: Path | None, results: Path) -> Path:
 
 def scorer() -> Iterator[Check]:
     """Whether the scoring scripts agree with the official scorer on ten known cases."""
-    from hmerbench.evaluation.scoring.run_scripts import own_scripts, scripts, self_check
+    from hmerbench.evaluation.scoring.outcome import own_scripts, scripts, self_check
 
     source = f"{'own scripts' if own_scripts() else 'LGEVAL_BIN'}, {scripts()}"
     if failures := self_check():

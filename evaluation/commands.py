@@ -22,7 +22,7 @@ from hmerbench.evaluation.scoring.inputs import (
     read_text,
 )
 from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, interval_text
-from hmerbench.evaluation.scoring.run_scripts import Outcome, in_process
+from hmerbench.evaluation.scoring.outcome import Outcome, in_process
 from hmerbench.evaluation.scoring.score import (
     Evaluation,
     Score,

@@ -18,7 +18,7 @@ from hmerbench.benchmarks.resolve import load
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import evaluated, score
 from hmerbench.evaluation.lgeval import label_graph, metrics
-from hmerbench.evaluation.scoring import run_scripts
+from hmerbench.evaluation.scoring import outcome
 from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.weights import load_weights
@@ -88,11 +88,11 @@ def once(function):
 @pytest.fixture(scope="module")
 def remembered():
     """The truths' graphs, those of what the runs before read of the same year, and how both compare."""
-    converted = lru_cache(30_000)(run_scripts.converted)
+    converted = lru_cache(30_000)(outcome.converted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_graph, "read", lru_cache(2000)(label_graph.read))
-        patch.setattr(run_scripts, "converted", lambda text, rules: converted(text, rules._replace(neutral=False)))
-        patch.setattr(run_scripts, "neutral", once(run_scripts.neutral))
+        patch.setattr(outcome, "converted", lambda text, rules: converted(text, rules._replace(neutral=False)))
+        patch.setattr(outcome, "neutral", once(outcome.neutral))
         patch.setattr(metrics, "compare", once(metrics.compare))
         yield
 

@@ -165,7 +165,7 @@ def lgeval(
 ) -> None:
     """Run a script of LgEval or convert2symLG by its own name: hmerbench lgeval evaluate …"""
     from hmerbench.evaluation.lgeval.scripts import SCRIPTS
-    from hmerbench.evaluation.scoring.run_scripts import OWN_SCRIPTS
+    from hmerbench.evaluation.scoring.outcome import OWN_SCRIPTS
 
     if script in ("", "--help"):
         print(f"{' '.join(SCRIPTS)}\nas programs of these names: put {OWN_SCRIPTS} on the PATH")

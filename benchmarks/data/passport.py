@@ -26,7 +26,7 @@ from hmerbench.evaluation.datasets import TRAIN, Sizes, sizes_of
 from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.scoring.conventions import COMMANDS, OPERATORS
 from hmerbench.evaluation.scoring.metrics import BUCKETS, bucket, nesting
-from hmerbench.evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation.scoring.outcome import in_process
 from hmerbench.evaluation.scoring.stats import writer, writers
 from hmerbench.evaluation.symlg import rules
 from hmerbench.evaluation.symlg.formula import prediction_file

@@ -24,7 +24,7 @@ from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoreboard.card import YEARS, System
 from hmerbench.evaluation.scoring.inputs import GroundTruth, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, rounded_interval
-from hmerbench.evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation.scoring.outcome import in_process
 from hmerbench.evaluation.scoring.score import Evaluation, evaluate
 from hmerbench.evaluation.scoring.stats import Images, holm, paired, rate
 from hmerbench.evaluation.strict import rows_of

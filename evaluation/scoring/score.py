@@ -20,7 +20,7 @@ from hmerbench.evaluation.lgeval.label_graph import LabelGraph
 from hmerbench.evaluation.scoring.conventions import TWO_CHILDREN, UNDECIDED, convention
 from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched, parse_captions, read_captions
 from hmerbench.evaluation.scoring.metrics import Expression, Score, score_of
-from hmerbench.evaluation.scoring.run_scripts import (
+from hmerbench.evaluation.scoring.outcome import (
     Outcome,
     in_process,
     in_workdir,

@@ -18,7 +18,7 @@ import pytest
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.commands import under_all_rules
 from hmerbench.evaluation.lgeval import metrics
-from hmerbench.evaluation.scoring import run_scripts
+from hmerbench.evaluation.scoring import outcome
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth, read_predictions
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from tests.helpers.graphs import content
@@ -134,7 +134,7 @@ def scored(request: pytest.FixtureRequest, tmp_path_factory, crohme: Path) -> tu
     folder = tmp_path_factory.mktemp(f"released{request.param}")
     predictions = read_predictions(GOLDEN / f"comer_released/predictions_{request.param}.zip")
     truth = read_ground_truth(f"{crohme}:{request.param}").symlg
-    run_scripts.run_scripts({key: text for key, text in predictions.items() if key in truth}, truth, folder)
+    outcome.run_scripts({key: text for key, text in predictions.items() if key in truth}, truth, folder)
     return request.param, folder
 
 
@@ -198,6 +198,6 @@ def test_released_symlg_of_the_current_converter():
     with zipfile.ZipFile(GOLDEN / "convert15/symlg_2014.zip") as archive:
         names = [name for name in archive.namelist() if name.endswith(".lg")]
         expected = {Path(name).stem: official(archive.read(name).decode()) for name in names}
-    found = {key: run_scripts.converted(text, symlg.rules("pandoc-2.17", "current")) for key, text in texts.items()}
+    found = {key: outcome.converted(text, symlg.rules("pandoc-2.17", "current")) for key, text in texts.items()}
     assert len(expected) == 951
     assert {key: content(graph) for key, graph in found.items() if not isinstance(graph, str)} == expected

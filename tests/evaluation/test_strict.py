@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hmerbench.evaluation import InputError, strict, symlg
 from hmerbench.evaluation.scoring.inputs import read_predictions
-from hmerbench.evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation.scoring.outcome import in_process
 from hmerbench.evaluation.strict import json_entries, rows_of, yaml_of
 
 VALUES = st.recursive(

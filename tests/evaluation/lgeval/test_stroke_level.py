@@ -18,7 +18,7 @@ from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.confusions import Pattern, object_histogram, primitive_histogram, substructures
 from hmerbench.evaluation.lgeval.label_graph import LabelGraph, read, segment
 from hmerbench.evaluation.lgeval.metrics import FIELDS, compare
-from hmerbench.evaluation.scoring.run_scripts import OWN_SCRIPTS
+from hmerbench.evaluation.scoring.outcome import OWN_SCRIPTS
 from hmerbench.evaluation.symlg import from_latex, lg_text
 from tests.helpers.paths import FIXTURES
 

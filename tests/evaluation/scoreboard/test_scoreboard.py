@@ -17,7 +17,7 @@ from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETH
 from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_cards
 from hmerbench.evaluation.scoreboard.commands import escaped, markdown
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth
-from hmerbench.evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation.scoring.outcome import in_process
 from hmerbench.evaluation.scoring.stats import Images
 from tests.helpers.paths import ROOT, SYSTEMS
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval import label_graph, results_folder
-from hmerbench.evaluation.scoring import inputs, run_scripts
+from hmerbench.evaluation.scoring import inputs, outcome
 from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.evaluation.scoring.metrics import Bucket
 from hmerbench.evaluation.scoring.score import NO_FIELDS, Score, evaluate
@@ -27,7 +27,7 @@ from tests.helpers.commands import hmerbench, script
 from tests.helpers.graphs import content
 from tests.helpers.yardstick import loops
 
-BIN = run_scripts.OWN_SCRIPTS
+BIN = outcome.OWN_SCRIPTS
 TRUTH = {"e0": "a + b", "e1": "x ^ 2", "e2": r"\frac { a } { b }", "e3": r"\sqrt { a b }"}
 
 
@@ -753,7 +753,7 @@ def test_a_workdir_of_something_else_is_refused(tmp_path: Path, truth: Path):
 def test_two_scorings_in_one_workdir_are_kept_apart(tmp_path: Path, truth: Path, monkeypatch: pytest.MonkeyPatch):
     """The second begins and ends between the two scripts of the first."""
     right, wrong = tex_folder(tmp_path / "right", TRUTH), tex_folder(tmp_path / "wrong", dict.fromkeys(TRUTH, "z"))
-    real, found = run_scripts.run_script, []
+    real, found = outcome.run_script, []
 
     def between(name: str, *arguments: Any) -> str:
         if name == "evaluate" and not found:
@@ -761,9 +761,9 @@ def test_two_scorings_in_one_workdir_are_kept_apart(tmp_path: Path, truth: Path,
             found.append(score_files(right, str(truth), workdir=tmp_path / "work").exact)
         return real(name, *arguments)
 
-    monkeypatch.setattr(run_scripts, "run_script", between)
+    monkeypatch.setattr(outcome, "run_script", between)
     assert score_files(wrong, str(truth), workdir=tmp_path / "work").exact == 0 and found == [None, 4]
-    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == sorted(run_scripts.FOLDERS)
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == sorted(outcome.FOLDERS)
 
 
 @pytest.mark.parametrize("workdir", [None, "work"])
@@ -818,7 +818,7 @@ def test_another_scorer_instead_of_ours(
         assert found.exact == 4 and "|metric:symlg|scorer:LGEVAL_BIN|search" in found.signature
         with pytest.raises(InputError, match=r"LGEVAL_BIN=.*leave out reading and edition"):
             score_files(tex, f"{archive}:2014", rules=symlg.rules(edition="current"))
-        assert run_scripts.self_check() == [] and run_scripts.scripts() == str(tmp_path / "other")
+        assert outcome.self_check() == [] and outcome.scripts() == str(tmp_path / "other")
     else:
         with pytest.raises(InputError) as caught:
             score_files(tex, f"{archive}:2014")
@@ -828,9 +828,9 @@ def test_another_scorer_instead_of_ours(
 def test_a_scorer_that_is_wrong_or_missing_fails_the_self_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     other_scripts(tmp_path / "lax", "for f in $2/*.lg; do sed -i s/OSub/OSup/ $f; done", "")
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "lax"))
-    assert any("x _ 2" in failure for failure in run_scripts.self_check())
+    assert any("x _ 2" in failure for failure in outcome.self_check())
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "nowhere"))
-    assert run_scripts.self_check() == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no executable tex2symlg"]
+    assert outcome.self_check() == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no executable tex2symlg"]
 
 
 # --- command line -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hmerbench.evaluation.commands import under_all_rules
 from hmerbench.evaluation.lgeval.metrics import compare
 from hmerbench.evaluation.scoring.conventions import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched
-from hmerbench.evaluation.scoring.run_scripts import in_process, run_scripts
+from hmerbench.evaluation.scoring.outcome import in_process, run_scripts
 from hmerbench.evaluation.scoring.score import fields_of, signature_of
 from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, lg_text, rules
 from hmerbench.evaluation.symlg.formula import prediction_file

@@ -1,4 +1,5 @@
-"""The LgEval-compatible scripts, run as subprocesses: `tex2symlg`, then `evaluate`; or the same in this process.
+"""What predictions and their truth come to: by the LgEval-compatible scripts `tex2symlg` and `evaluate`, run as
+subprocesses, or by the same code in this process.
 
 LGEVAL_BIN names other scripts to run instead of ours, such as the official ones: a folder, or several separated
 by ":", with both scripts. A file that gets lost on the way is an error, never a silent zero.
@@ -28,7 +29,7 @@ Metrics = dict[str, dict[str, float]]  # LgEval's fields of every expression, by
 
 
 class Outcome(NamedTuple):
-    """What predictions and their truth come to."""
+    """What a set of expressions comes to."""
 
     counts: dict[str, int]  # n, and METRICS but those that need captions
     metrics: Metrics
