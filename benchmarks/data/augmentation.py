@@ -15,8 +15,8 @@ import numpy as np
 from hmerbench.benchmarks.config import Augmentation, Data
 from hmerbench.benchmarks.data.ink import Symbol
 from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.sizes import rounded, within_limits
 
-LOW, HIGH, WIDE = 16, 256, 1024  # the authors' limits on image sides, px
 THICKER, THINNER = 1, 2  # changes of the stroke width; 0 is none
 Draw = np.random.Generator
 
@@ -31,24 +31,9 @@ def rescale(image: np.ndarray, factor: float) -> np.ndarray:
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
 
 
-def rounded(side: float) -> int:
-    """Round to whole pixels, half to even, at least 1."""
-    return max(1, round(side))
-
-
 def sides(image: np.ndarray) -> tuple[int, int]:
     height, width = image.shape
     return height, width
-
-
-def within_limits(height: int, width: int, scale: float = 1.0) -> float:
-    """Factor that brings an image into the authors' range of sides (16..256 high, 16..1024 wide, times `scale`)."""
-    low, high, wide = LOW * scale, HIGH * scale, WIDE * scale
-    if height > high or width > wide:
-        return min(high / height, wide / width)
-    if height < low or width < low:
-        return max(low / height, low / width)
-    return 1.0
 
 
 def scaled(samples: Iterable[Sample], data: Data, scale: float = 1.0) -> list[Sample]:

@@ -4,7 +4,6 @@ Every random number comes from a generator keyed by (seed, epoch, sample), so ne
 are visited, nor the number of workers, nor a restart changes how a sample is augmented.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,27 +16,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from hmerbench.benchmarks.config import Augmentation, Config
-from hmerbench.benchmarks.data.augmentation import (
-    Distortion,
-    Draw,
-    Substitution,
-    distort,
-    rescale,
-    scaled,
-    sides,
-    within_limits,
-)
+from hmerbench.benchmarks.data.augmentation import Distortion, Draw, Substitution, distort, rescale, scaled, sides
 from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.sizes import padded, shrunk, within_limits
 from hmerbench.models.network import Network, Targets
 from hmerbench.models.settings import MAX_STEPS
 
-CELL = 16  # the encoder's largest stride: padded sides are multiples of it
 STEPS = 8  # in order `shape`, labels are padded to multiples of it
 # The largest random factor of a label's length in order `shape`. With 1.1, batches of labels of one length each, eight
 # epochs of `medium` read 43.5 % of held-out expressions in place of 51.7 % (results/speed/recipe.csv).
 SPREAD = 1.5
-STRETCH = 1.12  # ratio of consecutive widths in the grid of padded shapes
-COARSE_CELL, COARSE_STRETCH = 32, 1.2  # of the coarse grid: heights are multiples of COARSE_CELL
 COARSE_STEPS = (8, 16, 24, 32, 48, 64, 96, 208)
 
 Sizes = Sequence[tuple[int, int]]  # heights and widths
@@ -79,27 +67,6 @@ def area_batches(sizes: Sizes, size: int, pixels: int) -> list[list[int]]:
             batches.append([])
         batches[-1].append(index)
     return batches
-
-
-def padded(height: int, width: int, coarse: bool = False) -> tuple[int, int]:
-    """The smallest shape of the grid that holds height x width: a few dozen shapes serve every image.
-
-    The coarse grid is for GPUs, which record a plan for each shape. On CROHME's training set (preset gpu, 120 epochs,
-    shapes told apart by label length, too) the fine grid gives 1,285 shapes, of which the 384 most frequent serve 67 %
-    of all batches; the coarse one gives 408, which serve 99.9 %, for 8 % more pixels.
-    """
-    cell, stretch = (COARSE_CELL, COARSE_STRETCH) if coarse else (CELL, STRETCH)
-    wide = 2 * CELL
-    while wide < width:
-        cells = wide * stretch / CELL
-        wide = max(wide + CELL, (math.ceil(cells) if coarse else int(cells)) * CELL)
-    return -(-height // cell) * cell, wide
-
-
-def shrunk(shape: tuple[int, int], ratio: float) -> tuple[int, int]:
-    """Padded shape for any image of `shape` scaled by `ratio`, with room for rounding to pixels twice."""
-    height, width = (-(-math.ceil(side * ratio + 1) // CELL) * CELL for side in shape)
-    return height, width
 
 
 def padded_steps(steps: int, coarse: bool = False) -> int:

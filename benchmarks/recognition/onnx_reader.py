@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from hmerbench.benchmarks.data.sizes import padded, rounded, shrunk, within_limits
 from hmerbench.benchmarks.recognition.complete_latex import is_complete
 from hmerbench.benchmarks.recognition.confidence import Calibration, evidence
 from hmerbench.models.inference.beam_search import (
@@ -43,7 +44,6 @@ SEARCHES = {"joint": BeamSearch, "bttr": BTTRBeamSearch, "densewap": NarrowingBe
 PAD = 0
 MOST_CELLS = 2**15  # words that are read at once, times feature cells
 SLOW = ["SkipLayerNormFusion"]  # takes several times as long as what it fuses
-LOW, HIGH, WIDE = 16, 256, 1024  # px: images are brought to 16..256 high and 16..1024 wide
 Named = dict[str, Array]
 
 
@@ -117,31 +117,18 @@ def views(ink: Array, model: dict[str, Any]) -> Iterator[tuple[Array, tuple[int,
     shape = padded(height, width, model["coarse"])
     for scale in model["scales"]:
         image = at_scale(ink, model["scale"], scale)
-        ratio = scale / top
-        height, width = shape if scale == top else (-(-math.ceil(side * ratio + 1) // 16) * 16 for side in shape)
-        padded_image = np.zeros((height, width) if grid else image.shape, np.uint8)
+        larger = shape if scale == top else shrunk(shape, scale / top)
+        padded_image = np.zeros(larger if grid else image.shape, np.uint8)
         padded_image[: image.shape[0], : image.shape[1]] = image
         yield padded_image, image.shape
 
 
-def padded(height: int, width: int, coarse: bool) -> tuple[int, int]:
-    """The smallest shape of the grid that holds height x width."""
-    cell, stretch, wide = (32, 1.2, 32) if coarse else (16, 1.12, 32)
-    while wide < width:
-        cells = wide * stretch / 16
-        wide = max(wide + 16, (math.ceil(cells) if coarse else int(cells)) * 16)
-    return -(-height // cell) * cell, wide
-
-
 def at_scale(ink: Array, base: float, scale: float) -> Array:
     """The image as the network reads it at a scale, within the limits of sides."""
-    height, width = ink.shape
-    large = height > HIGH or width > WIDE
-    limit = min(HIGH / height, WIDE / width) if large else max(LOW / height, LOW / width, 1.0)
-    factor = base * scale * limit
+    factor = base * scale * within_limits(*ink.shape)
     if factor == 1:
         return ink
-    size = [max(1, round(side * factor)) for side in ink.shape]
+    size = [rounded(side * factor) for side in ink.shape]
     inverse = [1 / factor if base * scale == 1 else side / new for side, new in zip(ink.shape, size, strict=True)]
     weights = area_weights if factor < 1 and base * scale != 1 else linear_weights
     down, across = (weights(*sides) for sides in zip(ink.shape, size, inverse, strict=True))

@@ -18,7 +18,7 @@ from torch import nn, optim
 
 from hmerbench.benchmarks import language_settings as languages
 from hmerbench.benchmarks.config import FILLED_IN, Config, Training
-from hmerbench.benchmarks.data import augmentation, batching, ink, new_expressions, samples
+from hmerbench.benchmarks.data import augmentation, batching, ink, new_expressions, samples, sizes
 from hmerbench.benchmarks.data.archive import Archive, ink_beside, open_archive
 from hmerbench.benchmarks.data.batching import TrainingSet, evaluation_batches
 from hmerbench.benchmarks.data.ink import ELEMENT_TOKENS, INKLESS, Canvas, Symbol
@@ -37,15 +37,17 @@ from hmerbench.benchmarks.training.training_data import training_data
 from hmerbench.models.network import build
 from hmerbench.models.weights import load_weights
 
-CONSTANTS = {  # settings of what is generated and held out that no preset changes
-    "augmentation": (augmentation, "LOW", "HIGH", "WIDE", "THICKER", "THINNER"),
-    "batching": (batching, "CELL", "STEPS", "SPREAD", "STRETCH", "COARSE_CELL", "COARSE_STRETCH", "COARSE_STEPS"),
-    "exchange": (new_expressions, "TRIES", "MAX_TOKENS", "TALLER"),
-    "ink": (ink, "MARGIN", "MAX_SIDES"),
-    "samples": (samples, "HELD_OUT", "HELD_OUT_SEED"),
-    "sub_expressions": (new_expressions, "SYMBOL_HEIGHT", "MAX_ENLARGEMENT"),
-    "substitution": (augmentation, "PROPORTION_TOLERANCE", "MAX_INSTANCES", "LINE_THICKNESS"),
-}
+CONSTANTS = (  # settings of what is generated and held out that no preset changes
+    ("augmentation", sizes, "LOW", "HIGH", "WIDE"),
+    ("augmentation", augmentation, "THICKER", "THINNER"),
+    ("batching", sizes, "CELL", "STRETCH", "COARSE_CELL", "COARSE_STRETCH"),
+    ("batching", batching, "STEPS", "SPREAD", "COARSE_STEPS"),
+    ("exchange", new_expressions, "TRIES", "MAX_TOKENS", "TALLER"),
+    ("ink", ink, "MARGIN", "MAX_SIDES"),
+    ("samples", samples, "HELD_OUT", "HELD_OUT_SEED"),
+    ("sub_expressions", new_expressions, "SYMBOL_HEIGHT", "MAX_ENLARGEMENT"),
+    ("substitution", augmentation, "PROPORTION_TOLERANCE", "MAX_INSTANCES", "LINE_THICKNESS"),
+)
 LATE = 1_000_000  # a step by which averaged weights have long reached their decay
 
 
@@ -62,7 +64,7 @@ def preset_values() -> Values:
         values |= _settings(recipe, own)
     for recipe in names(languages.RECIPES):
         values |= _settings(recipe, languages.resolve(recipe, 0).model_dump(mode="json"))
-    for name, (module, *constants) in CONSTANTS.items():
+    for name, module, *constants in CONSTANTS:
         values |= _settings(name, {constant: getattr(module, constant) for constant in constants})
     fixed = [Training(epochs=n, fixed_statistics=0.3, recalibrate=1).first_fixed for n in range(1, 13)]
     return values | {"fixed statistics: first epoch of 1 to 12": str(fixed)}

@@ -15,17 +15,17 @@ import torch
 
 from hmerbench.benchmarks.config import Augmentation, Batching, Config, Data, Training
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.augmentation import distort, rescale, sides, within_limits
+from hmerbench.benchmarks.data.augmentation import distort, rescale, sides
 from hmerbench.benchmarks.data.batching import (
     TrainingSet,
     area_batches,
     evaluation_batches,
     pad,
-    padded,
     padded_steps,
     shape_batches,
 )
 from hmerbench.benchmarks.data.samples import Sample, evenly
+from hmerbench.benchmarks.data.sizes import padded, within_limits
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.training.training_data import prepared, worker_lost

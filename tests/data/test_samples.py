@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from hmerbench.benchmarks.data.augmentation import within_limits
 from hmerbench.benchmarks.data.ink import Canvas, Symbol
 from hmerbench.benchmarks.data.samples import Sample, evenly, hold_out
+from hmerbench.benchmarks.data.sizes import within_limits
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.augmentation import _rescaled, rescale, sides, within_limits
-from hmerbench.benchmarks.data.batching import evaluation_batches, padded
+from hmerbench.benchmarks.data.augmentation import _rescaled, rescale, sides
+from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.sizes import within_limits
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export import onnx_files
 from hmerbench.benchmarks.export.onnx_files import as_bytes, described, write_onnx
@@ -262,12 +263,6 @@ def test_images_are_padded_as_in_pytorch() -> None:
             ):
                 assert image.shape == images.shape[2:]
                 assert size == tuple(int((~mask[0]).any(side).sum()) for side in (1, 0))
-    assert all(
-        onnx_reader.padded(h, w, coarse) == padded(h, w, coarse)
-        for h in (1, 40, 97)
-        for w in range(1, 1200, 7)
-        for coarse in (False, True)
-    )
 
 
 def test_complete_latex_is_what_the_scorer_converts() -> None:
