@@ -69,7 +69,7 @@ def _tied(data: dict[str, Any], archive: Any) -> dict[str, Any]:
     data = data | {"name": archive.name, "digest": archive.digest}
     if archive.name == "embedded":
         data |= dict.fromkeys(NEED_INK, 0)
-    return data | ({"ink": archive.ink_digest} if any(data.get(key) for key in NEED_INK) else {})
+    return data | ({"ink": archive.inkml_digest} if any(data.get(key) for key in NEED_INK) else {})
 
 
 def _with_digests(config: Config, source: str) -> Config:

@@ -143,7 +143,7 @@ def test_four_scales_recognize_more_than_one(crohme):
     run, archive = RunFolder(ROOT / "results/reproduced/comer-fusion/medium-seed7"), open_archive(crohme)
     some = evenly([*archive.captions("train").items()], 40)
     samples = [Sample(id_, tuple(tokens), archive.image("train", id_)) for id_, tokens in some]
-    samples = [s for s in with_ink(samples, archive.ink) if s.ink]
+    samples = [s for s in with_ink(samples, archive.inkml) if s.ink]
     write = Substitution(samples, run.settings.data.substitution)
     fresh = [write(sample, np.random.default_rng(number)) for number, sample in enumerate(samples)]
     model, read = load_weights(run.weights_file, run.settings.model).eval(), {}

@@ -342,12 +342,12 @@ def _default_preset(crohme: Path | None) -> str:
     """What is spent where nobody says how much."""
     import torch
 
-    from hmerbench.benchmarks.data.archive import ink_beside
+    from hmerbench.benchmarks.data.archive import inkml_beside
     from hmerbench.benchmarks.printing import err_console
 
     if not torch.cuda.is_available():
         return PRESETS[0]
-    if crohme is None or not crohme.exists() or ink_beside(crohme).is_file():
+    if crohme is None or not crohme.exists() or inkml_beside(crohme).is_file():
         return "large"  # of a missing archive, the error is told once it is opened
-    err_console.print(f"{ink_beside(crohme)}: no such file, and `large` needs pen strokes; the preset is `small`")
+    err_console.print(f"{inkml_beside(crohme)}: no such file, and `large` needs pen strokes; the preset is `small`")
     return "small"

@@ -45,7 +45,7 @@ class Archive(Layout):
 
     def image(self, split: str, id_: str) -> np.ndarray:
         """One image as a network reads it, (H, W) uint8, white ink on black."""
-        return self.prepared(split, id_).ink
+        return self.prepared(split, id_).image
 
     def prepared(self, split: str, id_: str, max_area: int = AUTHORS_MAX_PIXELS) -> Prepared:
         """One image, and what was done to the file; those of CROHME and of the embedded set are read as they are.
@@ -83,7 +83,7 @@ class Archive(Layout):
         for id_, tokens in chosen:
             content = self.picture(split, id_)
             try:
-                samples.append(Sample(id_, tuple(tokens), self._prepared(split, id_, content, max_area).ink))
+                samples.append(Sample(id_, tuple(tokens), self._prepared(split, id_, content, max_area).image))
             except UserError as error:
                 faults.append(str(error).removeprefix(f"{self.path}: "))
         if not faults:
@@ -176,9 +176,9 @@ class Archive(Layout):
         return f"foreign archive ({counts}): {'; '.join(differences)}"
 
     @cached_property
-    def ink(self) -> ZipStore:
+    def inkml(self) -> ZipStore:
         """InkML files of the training set, .../ID.inkml: the file inkml/train.zip next to the archive."""
-        path = ink_beside(self.path)
+        path = inkml_beside(self.path)
         if not path.is_file():
             raise UserError(
                 f"{path}: no such archive; put the InkML files of CROHME's training set there, "
@@ -187,12 +187,12 @@ class Archive(Layout):
         return ZipStore(path, root="")
 
     @cached_property
-    def ink_digest(self) -> str:
+    def inkml_digest(self) -> str:
         """Digest of the InkML files, computed as in `digest`. Raises UserError if there are none."""
-        return _digest(self.ink, sorted(name for name in self.ink.sizes if name.endswith(".inkml")))
+        return _digest(self.inkml, sorted(name for name in self.inkml.sizes if name.endswith(".inkml")))
 
 
-def ink_beside(archive: Path) -> Path:
+def inkml_beside(archive: Path) -> Path:
     return archive.parent / "inkml" / "train.zip"
 
 

@@ -348,7 +348,7 @@ def seen(archive: Archive, data: Data, wanted: set[Caption]) -> set[Caption]:
     if data.sub_expressions:
         found |= _parts(archive, training, data.sub_expressions, wanted - found)
     if data.exchanged:
-        made = exchanged(with_ink(archive.samples(TRAIN, data.max_area, data.limit), archive.ink), data.exchanged)
+        made = exchanged(with_ink(archive.samples(TRAIN, data.max_area, data.limit), archive.inkml), data.exchanged)
         found |= wanted & {sample.tokens for sample in made}
     return found
 
@@ -357,7 +357,7 @@ def _parts(archive: Archive, training: dict[str, Caption], count: int, wanted: s
     """The wanted captions among parts; only of expressions that have one are the pen strokes read."""
     of = {id_: {tokens[a:b] for a, b in cut(id_, tokens, count)} & wanted for id_, tokens in training.items()}
     hits = [Sample(id_, training[id_], archive.image(TRAIN, id_)) for id_, found in of.items() if found]
-    ink = archive.ink
+    ink = archive.inkml
     with suppress(UserError):  # none of these has strokes
         hits = with_ink(hits, ink) if hits else []
     return {part for sample in hits if sample.ink for part in of[sample.id]}

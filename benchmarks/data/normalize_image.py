@@ -52,7 +52,7 @@ NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or clo
 class Prepared:
     """An image as a network reads it, (H, W) uint8, white ink on black, and what was done to the picture, in order."""
 
-    ink: np.ndarray
+    image: np.ndarray
     done: tuple[str, ...] = ()
 
 

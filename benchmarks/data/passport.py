@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from hmerbench.benchmarks.config import Data
-from hmerbench.benchmarks.data.archive import Archive, ink_beside
+from hmerbench.benchmarks.data.archive import Archive, inkml_beside
 from hmerbench.benchmarks.data.layout import abridged
 from hmerbench.benchmarks.data.new_expressions import Caption, seen
 from hmerbench.benchmarks.data.samples import Sample
@@ -166,7 +166,7 @@ def _trained(archive: Archive) -> dict[str, set[Caption] | None]:
     parts = resolve("comer-fusion", WITH_PARTS, 0).data
     return {
         "captions_in_train": seen(archive, Data(), wanted),
-        "captions_in_train_or_parts": seen(archive, parts, wanted) if ink_beside(archive.path).is_file() else None,
+        "captions_in_train_or_parts": seen(archive, parts, wanted) if inkml_beside(archive.path).is_file() else None,
     }
 
 

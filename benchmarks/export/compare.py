@@ -59,7 +59,7 @@ def sample_of(archive: Archive, count: int) -> tuple[list[Sample], GroundTruth]:
     for name in at_random(every, count, SEED):
         split, id_ = every[name]
         graphs[name], captions[name] = texts[split][id_], archive.captions(split)[id_]
-        samples.append(Sample(name, (*captions[name],), archive.prepared(split, id_).ink))
+        samples.append(Sample(name, (*captions[name],), archive.image(split, id_)))
     return samples, GroundTruth(graphs, captions)
 
 

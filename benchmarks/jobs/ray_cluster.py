@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hmerbench.benchmarks.data.archive import ink_beside
+from hmerbench.benchmarks.data.archive import inkml_beside
 from hmerbench.benchmarks.errors import UserError, reason, without_secrets
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.jobs.place import Died, Place
@@ -103,7 +103,7 @@ def sent_files(data: Path) -> dict[str, bytes]:
     """An archive with its pen strokes, or the texts in a folder, by path beside the data; nothing of an archive that is
     unpacked, at a path that all nodes share."""
     files = (
-        (data, ink_beside(data)) if data.is_file() else (data / f"{name}.txt" for name in ("train", "valid", "test"))
+        (data, inkml_beside(data)) if data.is_file() else (data / f"{name}.txt" for name in ("train", "valid", "test"))
     )
     return {str(file.relative_to(data.parent)): file.read_bytes() for file in files if file.is_file()}
 

@@ -220,7 +220,7 @@ class Recognizer:
         pictures = iter(pictures_of(images))
         while batch := [*islice(pictures, BATCH)]:
             found = [self._prepared(name, picture) for name, picture in batch]
-            inks = {str(n): each.ink for n, each in enumerate(found) if isinstance(each, Prepared)}
+            inks = {str(n): each.image for n, each in enumerate(found) if isinstance(each, Prepared)}
             read = self._hypotheses(inks)
             for number, ((name, _), each) in enumerate(zip(batch, found, strict=True)):
                 hypotheses = each if isinstance(each, UserError) else read[str(number)]
@@ -229,7 +229,7 @@ class Recognizer:
                     continue
                 assert isinstance(each, Prepared)
                 try:
-                    yield Recognition(name, each.ink, self._candidates(name, hypotheses), each.done)
+                    yield Recognition(name, each.image, self._candidates(name, hypotheses), each.done)
                 except UserError as error:
                     yield error
 

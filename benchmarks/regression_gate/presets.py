@@ -19,7 +19,7 @@ from torch import nn, optim
 from hmerbench.benchmarks import language_settings as languages
 from hmerbench.benchmarks.config import FILLED_IN, Config, Training
 from hmerbench.benchmarks.data import augmentation, batching, ink, new_expressions, samples, sizes
-from hmerbench.benchmarks.data.archive import Archive, ink_beside, open_archive
+from hmerbench.benchmarks.data.archive import Archive, inkml_beside, open_archive
 from hmerbench.benchmarks.data.batching import TrainingSet, evaluation_batches
 from hmerbench.benchmarks.data.ink import ELEMENT_TOKENS, INKLESS, Canvas, Symbol
 from hmerbench.benchmarks.data.new_expressions import exchanged, parts, sub_expressions
@@ -178,7 +178,7 @@ def _batches(name: str, training: TrainingSet) -> Values:
 def ink_values(archive: Archive) -> Values:
     """Rendered pen strokes, what is cut out, exchanged and held out, and the batches of every preset that substitutes
     symbols, and of one whose generated expressions take turns."""
-    samples = with_ink(archive.samples("train"), archive.ink)
+    samples = with_ink(archive.samples("train"), archive.inkml)
     cut, made = sub_expressions(samples, 1), exchanged(samples, 1)
     drawn = sum(int(s.ink.canvas.draw(s.ink.symbols.values()).sum()) for s in samples if s.ink)
     values: Values = {
@@ -237,7 +237,7 @@ def handwriting(folder: Path, count: int) -> Archive:
         strokes[f"train/{id_}.inkml"] = _inkml(symbols)
     path = folder / "data.zip"
     write_atomically(path, zipped({"data/train/caption.txt": captions, **images}))
-    write_atomically(ink_beside(path), zipped(strokes))
+    write_atomically(inkml_beside(path), zipped(strokes))
     return open_archive(path)
 
 

@@ -42,9 +42,11 @@ def training_data(
         validation = archive.samples(config.select, config.data.max_area)
     substitution = None
     if config.data.needs_ink:  # only for training samples: held-out ones must not leak into the training
-        if config.data.ink != archive.ink_digest:
-            raise UserError(f"{archive.ink.path}: the run has other pen strokes (their digests differ); restore those")
-        samples = with_ink(samples, archive.ink)
+        if config.data.ink != archive.inkml_digest:
+            raise UserError(
+                f"{archive.inkml.path}: the run has other pen strokes (their digests differ); restore those"
+            )
+        samples = with_ink(samples, archive.inkml)
         substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
         # nor may a formula that is held out come back as a part of another, or put together from two;
         # substituted symbols may still spell one

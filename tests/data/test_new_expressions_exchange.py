@@ -157,7 +157,7 @@ def test_crohme_gives_readable_expressions_of_its_own_symbols() -> None:
     archive = open_archive(CROHME)
     some = evenly([*archive.captions("train").items()], 400)
     samples = [Sample(id_, tuple(tokens), archive.image("train", id_)) for id_, tokens in some]
-    samples = with_ink(samples, archive.ink)
+    samples = with_ink(samples, archive.inkml)
     made, vocabulary = exchanged(samples, 2), Vocabulary()
     with_parts = sum(bool(s.ink and roles(tree)) for s in samples if (tree := parse(s.tokens)))
     assert len(made) > 1.5 * with_parts

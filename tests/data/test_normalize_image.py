@@ -68,13 +68,14 @@ def test_what_is_around_the_paper_is_cut_off_and_told(name: str) -> None:
     picture, what = AROUND[name]
     plain, prepared = prepare(PAGE, "plain"), prepare(picture, name)
     assert f"{what} cut off" in prepared.done and not any("cut off" in done for done in plain.done)
-    assert np.array_equal(prepared.ink, plain.ink)
+    assert np.array_equal(prepared.image, plain.image)
 
 
 def test_a_tilted_sheet_becomes_the_whole_paper() -> None:
     plain, prepared = prepare(PAGE, "plain"), prepare(tilted(), "tilted")
     assert "desk cut off" in prepared.done
-    assert abs(prepared.ink.shape[1] - plain.ink.shape[1]) < 20 and 0.9 < prepared.ink.sum() / plain.ink.sum() < 1.1
+    ours, whole = prepared.image, plain.image
+    assert abs(ours.shape[1] - whole.shape[1]) < 20 and 0.9 < ours.sum() / whole.sum() < 1.1
 
 
 def shaded(paper: np.ndarray) -> np.ndarray:
@@ -121,8 +122,8 @@ def saved(form: str, **options: object) -> bytes:
 )
 def test_every_format_is_read_alike(form: str) -> None:
     lossy = {"JPEG": {"quality": 95}, "WEBP": {"lossless": True}, "AVIF": {"quality": 95}, "HEIF": {"quality": 95}}
-    ink = prepare(saved(form, **lossy.get(form, {})), form).ink
-    assert np.abs(ink.astype(int) - prepare(PAGE, "plain").ink).mean() < (6 if form in lossy else 1e-9)
+    image = prepare(saved(form, **lossy.get(form, {})), form).image
+    assert np.abs(image.astype(int) - prepare(PAGE, "plain").image).mean() < (6 if form in lossy else 1e-9)
 
 
 def bitmap(width: int = 37, **fields: int) -> bytes:
@@ -175,14 +176,14 @@ def test_the_orientation_of_a_phone_is_followed(form: str) -> None:
     stream = io.BytesIO()
     Image.fromarray(np.rot90(PAGE).copy()).save(stream, form, exif=exif)
     prepared = prepare(stream.getvalue(), form)
-    assert "turned upright" in prepared.done and prepared.ink.shape == prepare(PAGE, "plain").ink.shape
+    assert "turned upright" in prepared.done and prepared.image.shape == prepare(PAGE, "plain").image.shape
 
 
 def test_of_several_frames_the_first_is_read() -> None:
     stream = io.BytesIO()
     Image.fromarray(PAGE).save(stream, "GIF", save_all=True, append_images=[Image.fromarray(255 - PAGE[::-1])])
     prepared = prepare(stream.getvalue(), "two")
-    assert "first frame taken" in prepared.done and np.array_equal(prepared.ink, prepare(PAGE, "one").ink)
+    assert "first frame taken" in prepared.done and np.array_equal(prepared.image, prepare(PAGE, "one").image)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +191,13 @@ def test_of_several_frames_the_first_is_read() -> None:
 )
 def test_what_is_prepared_stays_as_it_is(picture: np.ndarray) -> None:
     once = prepare(picture.astype(np.uint8), "once")
-    twice = prepare(once.ink, "twice")
-    assert drawn_as_crohme(once.ink) and np.array_equal(once.ink, twice.ink) and not twice.done and once.done
+    twice = prepare(once.image, "twice")
+    assert drawn_as_crohme(once.image) and np.array_equal(once.image, twice.image) and not twice.done and once.done
 
 
 def test_an_image_too_large_is_made_smaller() -> None:
     wide = np.tile(PAGE, (1, 12))
-    assert 60_000 < prepare(wide, "wide", 80_000).ink.size <= 80_000 < prepare(wide, "wide").ink.size
+    assert 60_000 < prepare(wide, "wide", 80_000).image.size <= 80_000 < prepare(wide, "wide").image.size
 
 
 def test_a_program_is_no_picture(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_crohmes_own_images_pass_through(crohme: Path) -> None:
             assert np.array_equal(raw, np.asarray(picture.convert("L")))
         prepared = prepare(archive.read(name), name)
         large += raw.size > 320_000
-        assert (np.array_equal(prepared.ink, raw) and not prepared.done) == (raw.size <= 320_000)
+        assert (np.array_equal(prepared.image, raw) and not prepared.done) == (raw.size <= 320_000)
     assert large
 
 

@@ -111,7 +111,7 @@ def test_pen_strokes_travel_with_their_archive(archive: Path, tmp_path: Path, mo
     monkeypatch.setattr(ray_cluster.ray, "get", lambda name: sent[name])
     place = ray_cluster.NodePlace(packed, {name: name for name in sent}, None)
     place.workspace = tmp_path / "node"
-    assert place.archive().ink_digest == open_archive(packed).ink_digest
+    assert place.archive().inkml_digest == open_archive(packed).inkml_digest
     assert ray_cluster.sent_files(archive) == {}  # unpacked: a path that all nodes have
 
 

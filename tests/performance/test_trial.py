@@ -103,7 +103,7 @@ def test_no_part_equals_a_formula_that_is_held_out(monkeypatch: pytest.MonkeyPat
     kept = [sample for sample in samples if sample.tokens != samples[0].tokens]
     config = tiny_config(archive.path, {"training": {"schedule": {"name": "cosine"}}, "select": "last"})
     config = config.changed({"data.sub_expressions": 1, "data.ink": "known"})
-    monkeypatch.setattr(Archive, "ink_digest", "known")
+    monkeypatch.setattr(Archive, "inkml_digest", "known")
     monkeypatch.setattr(Archive, "ink", None)
     monkeypatch.setattr(module, "with_ink", lambda samples, _: samples)
     monkeypatch.setattr(module, "sub_expressions", lambda *_: [samples[0]])

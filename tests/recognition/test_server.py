@@ -36,7 +36,7 @@ class StandIn:
             raise ZeroDivisionError("of a network\nin two lines")
         if picture == b"slow":
             time.sleep(SECONDS / 2)
-        shape = prepare(PNG if picture == b"slow" else picture, "image").ink.shape
+        shape = prepare(PNG if picture == b"slow" else picture, "image").image.shape
         return SimpleNamespace(to_dict=lambda count: {"latex": "x", "shape": shape, "count": count})
 
 

@@ -102,7 +102,7 @@ def _spooled(
         except UserError as fault:
             source.leave_out(found.name, str(fault).removeprefix(": "))
         else:
-            start, size = spool.tell(), spool.write(_png(prepared.ink))
+            start, size = spool.tell(), spool.write(_png(prepared.image))
             told = found.name, found.split, caption.tokens, found.writer, found.latex
             yield Row(*told, dict(caption.changes), prepared.done, start, size)
     for image in source.unnamed_images():

@@ -184,12 +184,12 @@ def _images(archive: Archive, name: str, id_: str) -> tuple[str, str, str]:
         found = archive.prepared(name, id_)
     except UserError as error:
         return "", str(error).removeprefix(f"{archive.path}: "), ""
-    before = decoded(archive.picture(name, id_), id_) if found.done else found.ink
-    if np.array_equal(before, found.ink):  # prepared when it was imported
-        return webp(found.ink), "; ".join(found.done), ""
+    before = decoded(archive.picture(name, id_), id_) if found.done else found.image
+    if np.array_equal(before, found.image):  # prepared when it was imported
+        return webp(found.image), "; ".join(found.done), ""
     shrink = min(1.0, PICTURE / max(before.shape))
     small = cv2.resize(before, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)
-    return webp(found.ink), "; ".join(found.done), webp(small, 60)
+    return webp(found.image), "; ".join(found.done), webp(small, 60)
 
 
 def _truths(archive: Archive, name: str, ids: Sequence[str]) -> list[Truth]:
