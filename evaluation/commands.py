@@ -22,15 +22,14 @@ from hmerbench.evaluation.scoring.inputs import (
     read_text,
 )
 from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, interval_text
+from hmerbench.evaluation.scoring.notes import left_out, unconverted
 from hmerbench.evaluation.scoring.outcome import Outcome, in_process
 from hmerbench.evaluation.scoring.score import (
     Evaluation,
     Score,
     evaluate,
-    left_out,
     read_training,
     told,
-    unconverted,
     unseen,
 )
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules, rules
@@ -113,7 +112,7 @@ def compare(
     check_target(changed_to)
     results, pairs, found = run(tokenize)
     for path, result in zip((first, second), results, strict=True):
-        _print_notes(path, result.notes + left_out(0, result.score.missing, result.score.n))
+        _print_notes(path, [*result.notes, *left_out(0, result.score.missing, result.score.n)])
     split = not tokenize and any("--tokenize" in note for result in results for note in result.notes)
     other = run(True)[-1] if split else None
     only_one = [pair for pair in pairs if (not pair[1]) != (not pair[2])]
@@ -189,7 +188,7 @@ def errors(
     with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
         result = evaluate(predictions, ground_truth, workdir=Path(folder), captions=_captions(captions), raw=tokenize)
         tables = analysis.tables(analysis.compared_pairs(result.expressions, Path(folder)))
-    _print_notes(predictions, result.notes + left_out(0, result.score.missing, result.score.n))
+    _print_notes(predictions, [*result.notes, *left_out(0, result.score.missing, result.score.n)])
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         write_csv(out / f"{name}.csv", rows, analysis.COLUMNS[name])

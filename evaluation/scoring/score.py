@@ -6,9 +6,7 @@ differ in what no signature names: a search's precision, batch size, longest hyp
 """
 
 import hashlib
-import re
 import tempfile
-from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,32 +14,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmerbench.evaluation import InputError
-from hmerbench.evaluation.lgeval.label_graph import LabelGraph
-from hmerbench.evaluation.scoring.conventions import TWO_CHILDREN, UNDECIDED, convention
-from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched, parse_captions, read_captions
+from hmerbench.evaluation.scoring.inputs import GroundTruth, matched, parse_captions, read_captions
 from hmerbench.evaluation.scoring.metrics import Expression, Score, score_of
-from hmerbench.evaluation.scoring.outcome import (
-    Outcome,
-    in_process,
-    in_workdir,
-    neutral_exact,
-    own_scripts,
-    scripts,
-)
+from hmerbench.evaluation.scoring.notes import left_out, notes_on
+from hmerbench.evaluation.scoring.outcome import in_process, in_workdir, neutral_exact, own_scripts, scripts
 from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.symlg import PAPER, Rules
-from hmerbench.evaluation.symlg.formula import formula_of, has_text, tokenize, tokens_of, untokenized
+from hmerbench.evaluation.symlg.formula import tokens_of
 
 # Raised when a verdict on a system scored so far changes under the same fields. 1.0 named no edition: it followed the
 # paper's, but read \text, matrices, $ and lone brackets as arguments differently. Learning a command that used to be
 # refused does not raise it, nor did, within 2, blanks between column letters and what follows \& (as in no system).
 VERSION = "2"
-SHOWN = 5  # of the reasons why predictions do not convert
-MARGIN = 30  # characters shown of the beginning or end of a prediction
-NO_FORMULA = ("empty prediction", "empty expression", "no $...$ formula in the file")
-_COMMENT = re.compile(r"^[^\S\n]*%.*", re.MULTILINE)
-_PLACE = re.compile(r" at token \d+$|^\d+ (?=tokens|characters|symbols)")  # what makes a reason one prediction's own
-
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 
 
@@ -104,83 +88,10 @@ def evaluate(
         status = "missing" if text is None else "unconverted" if key in found.reasons else "converted"
         tokens = None if text is None else tokens_of(text)
         rows.append(Expression.compared(key, found.metrics[key], status, tokens, caption))
-    notes = ["the ground truth has no symLG; it was made from the captions"] if truth.made else []
-    notes += _notes(texts, graphs, found, rules) if own else unconverted(found.reasons, len(texts))
-    if truth.captions:
-        wrong = {row.id: texts[row.id] for row in rows if row.status == "converted" and not row.exact}
-        notes += _around(wrong, truth.captions)
+    notes = [*notes_on(texts, truth, graphs, rows, found, rules if own else None), *left_out(stray)]
     known = own and not rules.neutral
     neutral = neutral_exact(texts, graphs, {row.id for row in rows if row.exact}, rules) if known else None
-    return Evaluation(score_of(rows, signature, neutral), rows, notes + left_out(stray), texts, truth)
-
-
-def left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
-    """Notes on predictions without ground truth, and on those of n expressions without a prediction."""
-    notes = [f"{stray} predictions have no ground truth and are left out"] if stray else []
-    return notes + ([f"{missing} of {n} expressions have no prediction"] if missing else [])
-
-
-def unconverted(why: dict[str, str], n: int) -> list[str]:
-    """A note on those of n predictions that do not convert, with the most frequent reasons; `why` has each one's."""
-    counts = Counter(_PLACE.sub("", reason) for reason in why.values())
-    shown = [f"{reason} ({count})" for reason, count in counts.most_common(SHOWN)]
-    if (others := len(counts) - SHOWN) > 0:
-        shown.append(f"{others} other reason{'s' * (others > 1)}")
-    return [f"{len(why)} of {n} predictions do not convert: {', '.join(shown)}"] if why else []
-
-
-def _notes(texts: Predictions, graphs: Mapping[str, LabelGraph], found: Outcome, rules: Rules) -> list[str]:
-    latex, why, exact = {key: formula_of(text) for key, text in texts.items()}, found.reasons, found.counts["exact"]
-    notes = [note for note in (_other_convention(texts, graphs, rules), texts.note()) if note]
-    blank = {key for key, formula in latex.items() if key not in why and not _COMMENT.sub("", formula).strip()}
-    without = [key for key in texts if key in blank or why.get(key) in NO_FORMULA]
-    if bare := [key for key in without if has_text(texts[key])]:
-        notes.append(
-            f"{len(bare)} of {len(texts)} predictions have text but no formula ({bare[0]}, ...): write each as %ID, "
-            "newline, $tokens$"
-        )
-    if empty := len(without) - len(bare):
-        notes.append(f"{empty} of {len(texts)} predictions are empty")
-    notes += unconverted({key: reason for key, reason in why.items() if key not in without}, len(texts))
-    if raw := [key for key, formula in latex.items() if untokenized(formula)]:
-        split = in_process({key: as_tokens(key, text) for key, text in texts.items()}, graphs, rules).counts["exact"]
-        if split != exact:
-            notes.append(
-                f"{len(raw)} of {len(texts)} predictions look untokenized ({raw[0]}, ...), and digits without blanks "
-                f"are one number: {exact} expressions are right as they are; with --tokenize {split} would be"
-            )
-    return notes
-
-
-def _other_convention(texts: Predictions, truth: Mapping[str, LabelGraph], rules: Rules) -> str | None:
-    """A note with the effect on the score, where the truth's roots follow another edition of the converter than the
-    predictions."""
-    name, _ = convention(truth.values())
-    if name == UNDECIDED or (name == TWO_CHILDREN) == rules.edition.second_inside:
-        return None
-    other = rules._replace(edition=rules.edition._replace(second_inside=name == TWO_CHILDREN))
-    ours, theirs = (in_process(texts, truth, each).counts["exact"] for each in (rules, other))
-    return (
-        f"the ground truth follows the {name}, the predictions are converted the other way: "
-        f"{ours} expressions are right; under the truth's convention {theirs} would be"
-    )
-
-
-def _around(wrong: dict[str, str], captions: dict[str, list[str]]) -> list[str]:
-    """Notes on what most of the wrong predictions begin or end with, and their captions do not: perhaps a wrapper."""
-    notes = []
-    tokenized = {key: tokens for key, text in wrong.items() if captions[key] and (tokens := tokenize(formula_of(text)))}
-    for place, at in (("begin", 0), ("end", -1)):
-        others = {key: tokens[at] for key, tokens in tokenized.items() if tokens[at] != captions[key][at]}
-        for token, count in Counter(others.values()).most_common(1):
-            if count > max(1, len(wrong) / 2):
-                key = next(key for key in others if others[key] == token)
-                shown = formula_of(wrong[key])[:MARGIN] if at == 0 else formula_of(wrong[key])[-MARGIN:]
-                notes.append(
-                    f"{count} of {len(wrong)} wrong predictions {place} with {token} and their captions do not ({key}: "
-                    f"{shown}): what surrounds a formula counts as symbols, unless it is known"
-                )
-    return notes
+    return Evaluation(score_of(rows, signature, neutral), rows, notes, texts, truth)
 
 
 # --- signatures ---------------------------------------------------------------------------------------------------
