@@ -146,3 +146,9 @@ def test_a_symlg_is_a_label_graph():
         graph, again = from_latex(text), read(lg_text(from_latex(text), "id"))
         assert (graph.nodes, graph.edges) == (again.nodes, again.edges)
     assert read("") == LabelGraph({}, {})
+
+
+def test_graphs_of_too_many_pairs_are_refused():
+    text = "O, a, a, 1.0, " + ", ".join(map(str, range(1_100)))
+    with pytest.raises(InputError, match="line 1: more than 1,000,000 pairs of primitives"):
+        read(text)

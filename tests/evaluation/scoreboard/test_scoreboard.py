@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-import zipfile
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from hmerbench.benchmarks.cli.main import main
-from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETHER, groups_of, make_board
 from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_cards
 from hmerbench.evaluation.scoreboard.commands import escaped, markdown
@@ -20,6 +19,7 @@ from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth
 from hmerbench.evaluation.scoring.outcome import in_process
 from hmerbench.evaluation.scoring.stats import Images
 from tests.helpers.paths import ROOT, SYSTEMS
+from tests.helpers.scored_files import packed
 
 YEARS = ("2014", "2016", "2019")
 TRUTH = {"e0": "a + b", "e1": "x ^ 2", "e2": r"\frac { 1 2 } { b }", "e3": r"\sqrt { a b }"}
@@ -28,14 +28,7 @@ HOSTILE = "<img src=x onerror=alert(1)> | [x](javascript:y) `_*"
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A zip in the layout of CROHME's with the three test sets."""
-    path = tmp_path / "data.zip"
-    with zipfile.ZipFile(path, "w") as file:
-        for year in YEARS:
-            file.writestr(f"data/{year}/caption.txt", "".join(f"{k}\t{t}\n" for k, t in TRUTH.items()))
-            for key, text in TRUTH.items():
-                file.writestr(f"data/{year}/symLg/{key}.lg", symlg.lg_text(symlg.from_latex(text), key))
-    return path
+    return packed(tmp_path / "data.zip", YEARS, TRUTH)
 
 
 def write_card(folder: Path, key: str, answers: Mapping[str, Mapping[str, str]], **changed: object) -> Path:

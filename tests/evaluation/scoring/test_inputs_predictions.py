@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoring.inputs import read_predictions, tsv
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize, untokenized
 from tests.helpers.commands import hmerbench
 from tests.helpers.paths import GOLDEN
+from tests.helpers.scored_files import lg_folder
 
 LATEX = {"e0": r"\frac { 1 2 } { x }", "e1": "a , b"}
 TOKENS = ("x", "\\frac", "{", ",", '"', "'", "\\{", "é")
@@ -138,10 +139,7 @@ def test_split_text_is_split(text: str):
 
 @pytest.fixture
 def truth(tmp_path: Path) -> str:
-    (tmp_path / "gt").mkdir()
-    for key, text in (LATEX | {"e2": "x"}).items():
-        (tmp_path / f"gt/{key}.lg").write_text(symlg.lg_text(symlg.from_latex(text), key))
-    return str(tmp_path / "gt")
+    return str(lg_folder(tmp_path / "gt", LATEX | {"e2": "x"}))
 
 
 def test_raw_and_tokenized_lines_together(tmp_path: Path, truth: str):

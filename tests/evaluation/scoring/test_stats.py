@@ -14,7 +14,8 @@ from hmerbench.evaluation import symlg
 from hmerbench.evaluation.lgeval.metrics import compare
 from hmerbench.evaluation.scoring import analysis, metrics, stats
 from hmerbench.evaluation.scoring.metrics import Expression, percent, printed_interval, proportion_interval
-from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation.scoring.score import evaluate
+from tests.helpers.scored_files import lg_folder, tex_folder
 
 COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=40)
 
@@ -186,12 +187,9 @@ def test_error_tables():
 
 
 def test_graphs_are_read_back_from_an_evaluation(tmp_path: Path):
-    (tmp_path / "tex").mkdir()
-    (tmp_path / "gt").mkdir()
-    for key, found, true in (("e0", "a b", "a c"), ("e1", "{", "a")):
-        (tmp_path / f"tex/{key}.txt").write_text(f"%{key}\n${found}$")
-        (tmp_path / f"gt/{key}.lg").write_text(symlg.lg_text(symlg.from_latex(true), key))
-    result = evaluate(tmp_path / "tex", str(tmp_path / "gt"), NO_FIELDS, tmp_path / "work")
+    found = tex_folder(tmp_path / "tex", {"e0": "a b", "e1": "{"})
+    truth = lg_folder(tmp_path / "gt", {"e0": "a c", "e1": "a"})
+    result = evaluate(found, str(truth), workdir=tmp_path / "work")
     pairs = analysis.compared_pairs(result.expressions, tmp_path / "work")
     assert [item.expression.errors for item in pairs] == [item.comparison.metrics["D_B"] for item in pairs] == [1, 1]
     assert "length" not in analysis.tables(pairs)

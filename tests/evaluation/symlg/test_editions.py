@@ -21,6 +21,7 @@ from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, f
 from hmerbench.evaluation.symlg.formula import prediction_file
 from tests.helpers.graphs import content
 from tests.helpers.paths import FIXTURES
+from tests.helpers.scored_files import lg_folder
 
 CASES = [json.loads(line) for line in (FIXTURES / "official_conversions.jsonl").read_text("utf-8").splitlines()]
 
@@ -97,10 +98,7 @@ def test_the_table_of_editions(tmp_path: Path):
     latex = {"e0": r"\sqrt { a b }", "e1": "x"}
     lines = (json.dumps({"id": key, "tokens": text}) + "\n" for key, text in latex.items())
     (tmp_path / "found.jsonl").write_text("".join(lines))
-    (tmp_path / "gt").mkdir()
-    for key, text in latex.items():
-        (tmp_path / f"gt/{key}.lg").write_text(lg_text(from_latex(text), key))
-    texts, truth, _ = matched(tmp_path / "found.jsonl", str(tmp_path / "gt"))
+    texts, truth, _ = matched(tmp_path / "found.jsonl", str(lg_folder(tmp_path / "gt", latex)))
     found = {each: (of.counts["n"], of.counts["exact"]) for each, of in under_all_rules(texts, truth.graphs()).items()}
     assert found == {rules(r, e): (2, 1 if e == "current" else 2) for e in EDITIONS for r in READINGS}
 
@@ -121,3 +119,10 @@ def test_signatures_are_parsed_back():
     assert "|".join(["ExpRate", *map(":".join, fields_of(signature).items())]) == signature
     with pytest.raises(InputError, match="not the signature"):
         fields_of("BLEU|v:1")
+
+
+def test_digits_count_one_by_one_where_an_edition_splits_them():
+    digits = "1" * 10_001
+    assert from_latex(digits).objects
+    with pytest.raises(Unconverted, match="more than 10000 symbols"):
+        from_latex(digits, rules(edition="current"))
