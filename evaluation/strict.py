@@ -133,7 +133,7 @@ def json_entries(
     file has none. Raises InputError as `json_of` does."""
     text, keys = _Entries(file, where, fault), set[str]()
     if text.take("["):
-        yield from ((place, None, value) for place, value in text.entries())
+        yield from text.entries()
     elif text.take("{") and not text.take("}"):
         while True:
             if not isinstance(key := text.value(where), str) or not text.take(":"):
@@ -142,7 +142,7 @@ def json_entries(
                 raise InputError(f"{where}: the key {printable(key[:80])} occurs twice; take one out")
             keys.add(key)
             if lists and text.take("["):
-                yield from ((place, None, value) for place, value in text.entries())
+                yield from text.entries()
             else:
                 yield text.place(), key, text.value(text.place())
             if not text.take(","):
@@ -159,13 +159,12 @@ class _Entries:
         self.file, self.where, self.fault = file, where, fault
         self.text, self.at, self.ended, self.number = "", 0, False, 0
 
-    def entries(self) -> Iterator[tuple[str, Any]]:
-        """The places and values of the entries of a list that has begun."""
+    def entries(self) -> Iterator[tuple[str, None, Any]]:
+        """The entries of a list that has begun: each one's place, no key, and its value."""
         if self.take("]"):
             return
         while True:
-            place = self.place()
-            yield place, self.value(place)
+            yield (place := self.place()), None, self.value(place)
             if not self.take(","):
                 return self.expect("]")
 
