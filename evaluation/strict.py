@@ -144,7 +144,7 @@ def json_entries(
             if lists and text.take("["):
                 yield from text.entries()
             else:
-                yield text.place(), key, text.value(text.place())
+                yield (place := text.place()), key, text.value(place)
             if not text.take(","):
                 text.expect("}")
                 break

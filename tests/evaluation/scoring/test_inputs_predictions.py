@@ -93,6 +93,7 @@ def test_a_table_is_read_as_it_was_written(predictions: dict[str, list[str]]):
         ("a.json", '"text"', "must be a JSON list of objects"),
         ("a.json", "[1]", "entry 1: not a JSON object with id"),
         ("a.json", '[{"img_id": "e0", "pred": null}]', "entry 1: img_id must be a string and pred a text"),
+        ("a.json", '{"e0": "x", "e1": 3}', "entry 2: image must be a string and pred a text"),
         ("a.json", '[{"img_id": "e0", "text": "x"}]', "and tokens (or pred, latex)"),
         ("a.json", '[{"img_id": "<script>,", "pred": "x"}]', "cannot be the id"),
         ("a.json", "[" * 100_000, "must be a JSON list"),
