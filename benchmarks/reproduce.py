@@ -146,11 +146,11 @@ def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[
     def send(*_: object) -> None:
         place.push(name)
 
-    begins = here and not run.trained
+    begins = here and not run.trained_here
     if begins:
         console.rule(f"{run.title}: training", align="left")
     with tracking.live(run.path) if begins else nullcontext():
-        if not run.trained:
+        if not run.trained_here:
             if isinstance(run, LanguageRun):
                 text = run.settings.text
                 language_training.train(run, _corpus(place, text.name == "captions", text.line_ends), send)
@@ -186,7 +186,7 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
     Returns the errors of those that failed."""
     elsewhere = not isinstance(engine, Here)
     for run in runs if elsewhere else ():  # here, as a node sees its own run alone
-        if isinstance(run, RunFolder) and not run.trained:
+        if isinstance(run, RunFolder) and not run.trained_here:
             with suppress(UserError), locked(run.path):  # if another process trains it, the job says so
                 adopt_training(run)
     attempts, epochs, errors = Counter[str](), Counter[str](), list[Exception]()

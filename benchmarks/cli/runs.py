@@ -124,7 +124,7 @@ def train(
     remember(archive, results)
     if force:
         forget_trainings([run])
-    done = "it was trained already; --force trains it again" if run.trained else "trained"
+    done = "it was trained already; --force trains it again" if run.trained_here else "trained"
     with live(run.path):
         train(run, archive)
     tell_gain(run, archive)

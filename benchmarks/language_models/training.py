@@ -107,7 +107,7 @@ class Trainer:
             )
         while self.position.epoch < self.training.epochs:
             self._epoch()
-        if not self.folder.trained:
+        if not self.folder.trained_here:
             self._finish()
 
     def _epoch(self) -> None:

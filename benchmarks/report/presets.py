@@ -168,9 +168,9 @@ def show_plan(runs: Sequence[AnyRun], splits: Sequence[str]) -> None:
     """Print, before a job begins, what is done of each run, and how long its training will take."""
     rows = []
     for run in runs:
-        done = ["trained", *(split for split in splits if run.scored(split))] if run.trained else []
+        done = ["trained", *(split for split in splits if run.scored(split))] if run.trained_here else []
         row = {"row": run.recipe, "seed": run.seed, "already done": ", ".join(done) or "-"}
-        rows.append(row | {"training time": "-" if run.trained else expected_time(run)})
+        rows.append(row | {"training time": "-" if run.trained_here else expected_time(run)})
     of = f"preset {runs[0].preset}" if runs[0].preset else f"language models on {runs[0].data}"
     show(f"plan: {of}, test sets {', '.join(splits)}", rows)
 
@@ -189,5 +189,5 @@ def expected_seconds(run: AnyRun) -> float | None:
     durations = list[float]()
     for other in map(type(run), run.path.parents[1].glob(alike)):
         with suppress(UserError):  # a damaged file there is no fault of this run
-            durations += other.seconds[-1:] if other.trained else []
+            durations += other.seconds[-1:] if other.trained_here else []
     return median(durations) if durations else None

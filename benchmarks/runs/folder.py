@@ -166,7 +166,7 @@ class RunFolder(Run[Config]):
         return not (history := self.path / "history.jsonl").exists() or history.stat().st_size > 0
 
     @property
-    def trained(self) -> bool:
+    def trained_here(self) -> bool:
         """Whether training was finished in this folder; False for a committed run, which has no checkpoint."""
         with suppress(UserError):
             return (state := self.state) is not None and state["finished"] and self.has_weights
@@ -174,7 +174,7 @@ class RunFolder(Run[Config]):
 
     def recognized(self, split: str) -> bool:
         """Whether a test set was recognized with the current weights."""
-        return self.trained and self._fresh(f"predictions/{split}.tsv", "best.safetensors")
+        return self.trained_here and self._fresh(f"predictions/{split}.tsv", "best.safetensors")
 
     def packed_with(self, split: str) -> bool:
         """Whether this is a packed run, whose weights are rounded, with predictions of a test set from before that."""
@@ -199,7 +199,7 @@ class RunFolder(Run[Config]):
         state, epochs = self.state, self.settings.training.epochs
         if state is None:  # not begun, or committed, without a checkpoint
             return ("scored", self._rates(list(self.scores))) if self.scores else ("untrained", "")
-        if not self.trained:
+        if not self.trained_here:
             return "training", f"{state['epoch']} of {counted(epochs, 'epoch')}"
         recognized = [split for split in self.sets("predictions/*.tsv") if self.recognized(split)]
         scored = [split for split in recognized if self.scored(split)]

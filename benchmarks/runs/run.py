@@ -263,12 +263,12 @@ class LanguageRun(Run[LanguageSettings]):
         return bool(self.scores)
 
     @property
-    def trained(self) -> bool:
+    def trained_here(self) -> bool:
         return self.finished and (self.path / "weights.safetensors").exists()
 
     def scored(self, split: str) -> bool:
         """Whether it is tested, which ends its training."""
-        return self.trained
+        return self.trained_here
 
     @property
     def status(self) -> tuple[str, str]:

@@ -80,7 +80,7 @@ def adopt_training(run: RunFolder) -> Path | None:
                 config.model_dump(mode="json", exclude={"search", "preset"})  # what the weights depend on
                 for config in (run.settings, other.settings)
             )
-            if ours != theirs or other.settings.search == run.settings.search or not other.trained:
+            if ours != theirs or other.settings.search == run.settings.search or not other.trained_here:
                 continue
             if checkpoint := load_checkpoint(other.path, other.settings.digest):
                 read_tensors(other.weights_file)  # raises CheckpointError if damaged

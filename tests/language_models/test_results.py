@@ -212,7 +212,7 @@ def test_a_job_of_several_is_that_of_the_recognizers(tmp_path, monkeypatch, caps
         given = ["reproduce-lm", "--ptb", str(texts), "--recipes", str(recipe), "--results", str(tmp_path / place)]
         app([*given, *more], standalone_mode=False)
         runs = {run.seed: run for run in LanguageRun.under(tmp_path / place / "runs")}
-        return {seed: (run.path / "weights.safetensors").read_bytes() for seed, run in runs.items() if run.trained}
+        return {seed: (run.path / "weights.safetensors").read_bytes() for seed, run in runs.items() if run.trained_here}
 
     together = reproduced("a", "--seeds", "7 8", "--jobs", "2")
     said = capsys.readouterr().out

@@ -253,9 +253,9 @@ def test_a_kill_between_two_files_of_a_checkpoint(archive, straight, tmp_path, m
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(Path, "unlink", killed)
             forget_trainings([run])
-    assert not run.trained
+    assert not run.trained_here
     train(run, open_archive(archive))
-    assert run.trained and recorded(run.path) == recorded(straight) and same(weights(run.path), weights(straight))
+    assert run.trained_here and recorded(run.path) == recorded(straight) and same(weights(run.path), weights(straight))
 
 
 def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, monkeypatch, capsys):
@@ -540,7 +540,7 @@ def test_another_search_adopts_the_same_training(archive, last_epoch, capsys, ch
     train(other, data)
     assert "only in its search" in " ".join(capsys.readouterr().err.split())
     assert same(weights(other.path), weights(last_epoch.path)) and other.history == last_epoch.history
-    assert other.trained and RunFolder(other.path).settings == other.settings != last_epoch.settings
+    assert other.trained_here and RunFolder(other.path).settings == other.settings != last_epoch.settings
     assert other.weights_file.read_bytes() == last_epoch.weights_file.read_bytes()
     forget_trainings([other])  # so that it is trained, not copied
     train(other, data)
@@ -586,8 +586,8 @@ def test_an_interrupted_adoption_is_repeated(last_epoch, tmp_path, monkeypatch, 
     with pytest.raises(OSError, match="No space"):
         adopt_training(other)
     monkeypatch.undo()
-    assert not other.trained
-    assert adopt_training(other) == tmp_path / "first" and other.trained
+    assert not other.trained_here
+    assert adopt_training(other) == tmp_path / "first" and other.trained_here
     assert other.environment.get("trained_in") == "first" and other.history == last_epoch.history
 
 
