@@ -239,6 +239,12 @@ def recognize(
     return {id_: (tuple(decode(best[0].ids)) if best else (), best) for id_, best in nbest.items()}
 
 
+def read_right(model: Network, config: Config, samples: list[Sample], device: torch.device, what: str) -> set[str]:
+    """The ids of the samples that are read token by token as their captions say."""
+    read = recognize(model, config, samples, device, what)
+    return {sample.id for sample in samples if read.get(sample.id, ((),))[0] == sample.tokens}
+
+
 class ConfiguredSearcher:
     """A network ready to read as its settings say: alone or with others, with a language model or without."""
 

@@ -14,14 +14,13 @@ from hmerbench.benchmarks.data.layout import abridged
 from hmerbench.benchmarks.data.samples import Sample, evenly, hold_out
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.printing import console, counted
-from hmerbench.benchmarks.recognition.predict import named_samples, recognize
+from hmerbench.benchmarks.recognition.predict import named_samples, read_right
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.resolve import read_named
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import validate
 from hmerbench.benchmarks.training.learner import START, first_weights
 from hmerbench.evaluation.scoring.metrics import interval_text
-from hmerbench.models.network import Network
 from hmerbench.models.vocab import SPECIAL
 from hmerbench.models.weights import load_weights, pack_weights
 
@@ -93,7 +92,11 @@ def tell_gain(run: RunFolder, archive: Archive) -> None:
     from hmerbench.evaluation.scoring.stats import mcnemar  # needs scipy, which training does without
 
     of, samples = _held_out(run.settings, archive)
-    before, after = (_right(model, run.settings, samples) for model in (start, load_weights(run.weights_file)))
+    device, what = best_device(), "held-out images"
+    before, after = (
+        read_right(model.to(device).eval(), run.settings, samples, device, what)
+        for model in (start, load_weights(run.weights_file))
+    )
     won, lost = len(after - before), len(before - after)
     n, p = len(samples), mcnemar(won, lost)
     run.write(GAIN, {"of": of, "n": n, "before": len(before), "after": len(after), "won": won, "lost": lost, "p": p})
@@ -111,9 +114,3 @@ def _held_out(config: Config, archive: Archive) -> tuple[str, list[Sample]]:
         return ", ".join(archive.test_splits), evenly(named_samples(archive, archive.test_splits, config), MEASURED)
     samples = archive.samples("train", config.data.max_area, config.data.limit)
     return "train", evenly(hold_out(samples, config.heldout, config.seed)[1], MEASURED)
-
-
-def _right(model: Network, config: Config, samples: list[Sample]) -> set[str]:
-    device = best_device()
-    read = recognize(model.to(device).eval(), config, samples, device, "held-out images")
-    return {sample.id for sample in samples if read.get(sample.id, ((),))[0] == sample.tokens}

@@ -23,7 +23,7 @@ from hmerbench.benchmarks.environment import Execution, environment
 from hmerbench.benchmarks.errors import Diverged, UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.printing import TrainingProgress, err_console
-from hmerbench.benchmarks.recognition.predict import recognize
+from hmerbench.benchmarks.recognition.predict import read_right
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
@@ -254,9 +254,8 @@ class Trainer:
         began, score = time.perf_counter(), torch.zeros((), dtype=torch.float64, device=self.team.device)
         if self.team.rank == 0:
             model = self._inference_model()
-            predictions = recognize(model, self.config, self.validation, self.team.device, "validation")
-            correct = sum(predictions.get(s.id, ((),))[0] == s.tokens for s in self.validation)
-            score += 100 * correct / len(self.validation)
+            right = read_right(model, self.config, self.validation, self.team.device, "validation")
+            score += 100 * len(right) / len(self.validation)
             if float(score) > state.best:
                 self.folder.write(CANDIDATE.format(state.epoch), pack_weights(model))
         rate = float(self.team.sum(score))
