@@ -134,7 +134,7 @@ def _corpus(place: Place, captions: bool, line_ends: bool) -> Corpus:
 
 
 def _done(run: AnyRun, splits: Sequence[str]) -> bool:
-    return all(map(run.scored, splits))  # which it is with the weights and predictions that it has now
+    return run.trained_here and all(map(run.scored, splits))  # by its present weights and predictions
 
 
 def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str], here: bool) -> None:
