@@ -106,19 +106,13 @@ def load(path: Path) -> Config:
     """Read the `config.yaml` of a run folder. An older one keeps its schema version, so it is not trained further."""
     if not path.exists():
         raise UserError(f"{path.parent}: this is not a run folder (no config.yaml is in it); `hmerbench ls` lists runs")
-    keys = _stored(path)
-    version = keys["schema_version"]
-    older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"
-    return validate(Config, keys, f"{path}{older}")
-
-
-def _stored(path: Path) -> dict[str, Any]:
     keys = {"schema_version": 1} | read_yaml(path)
     if isinstance(model := keys.get("model"), dict):
         keys["model"] = without_former(model)
-    if keys["schema_version"] <= 7 and isinstance(training := keys.get("training"), dict):
+    if (version := keys["schema_version"]) <= 7 and isinstance(training := keys.get("training"), dict):
         keys["training"] = {key: value for key, value in training.items() if key not in FORMER_TRAINING}
-    return keys
+    older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"
+    return validate(Config, keys, f"{path}{older}")
 
 
 def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:

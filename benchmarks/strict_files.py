@@ -36,7 +36,13 @@ def read_plain(path: Path) -> Any:
     if path.suffix == ".json":
         return parse_json(text)
     if path.suffix == ".jsonl":
-        return parse_lines(text)
+        values: list[Any] = []
+        for number, line in enumerate(lines(text) if text else (), start=1):
+            try:
+                values.append(parse_json(line))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
+        return values
     rows = rows_of(io.StringIO(text, newline=""), "the table")
     return [{column: cell or None for column, cell in row.items()} for _, row in rows]
 
@@ -57,17 +63,6 @@ def _text(path: Path) -> str:
     if (count := most_values(text, signs)) > most:
         raise ValueError(f"{count:,} values, more than {most:,}")
     return text
-
-
-def parse_lines(text: str) -> list[Any]:
-    """The values of JSON lines. Raises ValueError with the number of the first line that is wrong."""
-    values: list[Any] = []
-    for number, line in enumerate(lines(text) if text else (), start=1):
-        try:
-            values.append(parse_json(line))
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from None
-    return values
 
 
 # ---------------------------------------------------------------------------------------------------------------- YAML

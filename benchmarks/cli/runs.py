@@ -165,16 +165,13 @@ def evaluate(
     results: Results = RESULTS,
 ) -> None:
     """Recognize CROHME with the committed weights and compare scores; of other data, or with --weights, tell scores."""
-    if weights is not None:
-        from hmerbench.benchmarks.evaluate import evaluate_weights
+    from hmerbench.benchmarks.evaluate import evaluate_committed, evaluate_weights
 
-        if recipes:
-            raise UserError("--recipes chooses among the committed runs, --weights names one; leave one of them out")
-        evaluate_weights(weights, crohme, parse_list(years), results)
-        return
-    from hmerbench.benchmarks.evaluate import evaluate_committed
-
-    evaluate_committed(crohme, parse_list(years), parse_list(recipes), results)
+    if weights is None:
+        return evaluate_committed(crohme, parse_list(years), parse_list(recipes), results)
+    if recipes:
+        raise UserError("--recipes chooses among the committed runs, --weights names one; leave one of them out")
+    evaluate_weights(weights, crohme, parse_list(years), results)
 
 
 @app.command(rich_help_panel=PANEL)

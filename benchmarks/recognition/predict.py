@@ -146,12 +146,6 @@ def _line(ids: Sequence[str], nbest: list[list[Hypothesis]]) -> str:
     return json.dumps({"ids": [*ids], "nbest": [[asdict(each) for each in found] for found in nbest]}) + "\n"
 
 
-def forget(folder: Path) -> None:
-    """Delete what is kept in a folder: by now it is written as predictions, or of other weights."""
-    for path in folder.glob(f"{PREFIX}*.jsonl"):
-        path.unlink(missing_ok=True)
-
-
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     """Write predictions/<split>.tsv (id, tokens) and <split>.jsonl (n-best, scores). Stopped, it goes on where it was.
 
@@ -184,7 +178,8 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             own = {name.removeprefix(f"{split}/"): found[name] for name in found if name.startswith(f"{split}/")}
             write_predictions(run, split, own, model.vocabulary)
             run.record_source(f"predictions/{split}.tsv", digest)
-    forget(run.path)  # not sooner: the same command, stopped in the last set, reads none of the others again
+    for kept in run.path.glob(f"{PREFIX}*.jsonl"):  # not sooner: a command stopped in its last set reads no other again
+        kept.unlink(missing_ok=True)
 
 
 def _tell_wrong(split: str, samples: Sequence[Sample], archive: Archive, model: Network, max_area: int) -> None:

@@ -197,9 +197,7 @@ class Run(Generic[Settings]):
         return [self.environment, *self.environment.get("resumed", [])]
 
 
-@cache
-def _adapter(type_: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(type_)
+_adapter = cache(TypeAdapter)
 
 
 def state_of(path: Path) -> tuple[int, int, int]:
