@@ -326,25 +326,13 @@ class Config(RunSettings):
     """share of train held out by `select: heldout` (ours)"""
 
     @model_validator(mode="after")
-    def _schedule_can_see(self) -> "Config":
+    def _sections_fit_together(self) -> "Config":
         if self.select == "last" and (self.training.schedule.name == "plateau" or self.training.early_stop):
             raise ValueError("select: last never validates, so plateau and early_stop cannot work; use cosine")
-        return self
-
-    @model_validator(mode="after")
-    def _beams_fit_the_vocabulary(self) -> "Config":
         if 2 * self.search.beam_size > (classes := len(Vocabulary())):
             raise ValueError(f"search.beam_size must be at most {classes // 2}, half of the classes")
-        return self
-
-    @model_validator(mode="after")
-    def _direction_is_learned(self) -> "Config":
         if self.search.direction not in (directions := self.model.directions):
             raise ValueError(f"search.direction must be {' or '.join(directions)}; the network learns no other")
-        return self
-
-    @model_validator(mode="after")
-    def _reads_together(self) -> "Config":
         if self.search.together.runs and not self.model.together:
             raise ValueError(f"search.together: {self.model.network} reads alone; leave it out")
         return self

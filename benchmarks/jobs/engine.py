@@ -102,7 +102,11 @@ class Processes:
         receiver, sender = context.Pipe(duplex=False)
         jobs_on = Counter(device for *_, device in self.running.values())
         device = min(range(self.devices), key=jobs_on.__getitem__) if self.devices > 1 else None
-        settings = sender, self._log(name), {**os.environ}, self.threads, self.cores, device
+        environment = os.environ | {CORES: str(self.cores)}
+        if device is not None:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
+        settings = sender, self._log(name), environment, self.threads
         process = context.Process(target=_process, args=(*settings, job, self.place, *arguments), name=name)
         process.start()
         sender.close()
@@ -155,8 +159,6 @@ def _process(
     log: Path,
     environment: Mapping[str, str],
     threads: int | None,
-    cores: int,
-    device: int | None,
     job: Callable[..., None],
     *arguments: Any,
 ) -> None:
@@ -169,10 +171,6 @@ def _process(
     os.environ.update(environment)  # a process that is forked has that of its server's start
     configure_libraries()
     configure_output()
-    os.environ[CORES] = str(cores)
-    if device is not None:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
     if threads is not None:
         import torch
 
