@@ -19,7 +19,6 @@ from hmerbench.benchmarks import score as scoring
 from hmerbench.benchmarks.config import Config, RunSettings
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
 from hmerbench.benchmarks.language_models import training as language_training
@@ -185,10 +184,6 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
     """Do at most `at_once` runs at a time. A run whose process or node dies is restarted from the files it left.
     Returns the errors of those that failed."""
     elsewhere = not isinstance(engine, Here)
-    for run in runs if elsewhere else ():  # here, as a node sees its own run alone
-        if isinstance(run, RunFolder) and not run.trained_here:
-            with suppress(UserError), locked(run.path):  # if another process trains it, the job says so
-                adopt_training(run)
     attempts, epochs, errors = Counter[str](), Counter[str](), list[Exception]()
     waiting, running = {run.settings.run_name: run for run in runs}, dict[str, AnyRun]()
     try:
@@ -196,6 +191,9 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = run = waiting.pop(name)
+                if isinstance(run, RunFolder):  # here, as a node sees its own run alone
+                    with suppress(UserError):  # another process trains it: the job says so
+                        adopt_training(run)
                 engine.start(name, _do_stages, type(run), run.settings, splits, not elsewhere)
             ended = engine.ended(MIRROR_SECONDS)
             for name, run in running.items() if elsewhere else ():

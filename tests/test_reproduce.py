@@ -102,6 +102,17 @@ def test_stages_that_are_done_are_not_repeated(
     assert stages == ["train", "predict", "score"]
 
 
+def test_another_search_trains_nothing_anew(archive: Path, tmp_path: Path, stages: list[str], capsys) -> None:
+    last = {"select": "last", "training": {"epochs": 1, "schedule": {"name": "cosine"}}}
+    for beams in (2, 3):
+        tiny_config(archive, {**last, "search": {"beam_size": beams}})
+        reproduce(["bttr"], str(archive / "tiny.yaml"), [7], archive, tmp_path)
+    assert stages == ["train", "predict", "score", "predict", "score"]
+    assert capsys.readouterr().err.count("only in its search") == 1
+    runs = [RunFolder(path.parent) for path in tmp_path.glob("local/*/runs/*/*/config.yaml")]
+    assert sum("trained_in" in run.environment for run in runs) == 1 and all(run.scored("2014") for run in runs)
+
+
 @pytest.mark.long
 def test_parallel_runs_equal_sequential_runs(
     archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]

@@ -94,6 +94,7 @@ def train(
     from hmerbench.benchmarks.runs.listing import forget_trainings
     from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, workspace
     from hmerbench.benchmarks.tracking.track import live, track
+    from hmerbench.benchmarks.training.checkpoint import adopt_training
     from hmerbench.benchmarks.training.fine_tuning import fine_tuned, tell_gain
     from hmerbench.benchmarks.training.trainer import train
 
@@ -125,6 +126,8 @@ def train(
     if force:
         forget_trainings([run])
     done = "it was trained already; --force trains it again" if run.trained_here else "trained"
+    run.refuse_training()
+    adopt_training(run)
     with live(run.path):
         train(run, archive)
     tell_gain(run, archive)

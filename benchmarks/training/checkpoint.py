@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.files import CheckpointError
@@ -68,7 +69,8 @@ def adopt_training(run: RunFolder) -> Path | None:
     """Copy the finished training of a sibling run that differs only in its search into `run`, and return its path.
 
     Returns None, and writes nothing, if there is no such run or it is damaged, if the training of `run` has begun (an
-    empty history is enough), or if the search takes part in selecting the epoch.
+    empty history is enough), or if the search takes part in selecting the epoch. Raises UserError if another process
+    trains in that folder.
     """
     begun = (run.path / "checkpoint.json").exists() or ((run.path / "history.jsonl").exists() and not run.history)
     if run.settings.select != "last" or begun:
@@ -88,12 +90,14 @@ def adopt_training(run: RunFolder) -> Path | None:
                 break
     else:
         return None
-    run.write("config.yaml", run.settings.to_yaml())
-    run.write("environment.json", environment | {"trained_in": other.path.name})
-    run.write("best.safetensors", weights)
-    run.write("history.jsonl", history)
-    tensors, state = checkpoint
-    save_checkpoint(run, tensors, state | {"digest": run.settings.digest})  # an interrupted copy is made again
+    with locked(run.path):
+        run.write("config.yaml", run.settings.to_yaml())
+        run.write("environment.json", environment | {"trained_in": other.path.name})
+        run.write("best.safetensors", weights)
+        run.write("history.jsonl", history)
+        tensors, state = checkpoint
+        save_checkpoint(run, tensors, state | {"digest": run.settings.digest})  # an interrupted copy is made again
+    err_console.print(f"{run.path}: differs from {other.path} only in its search, so that run's weights are used")
     return other.path
 
 

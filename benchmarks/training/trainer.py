@@ -25,7 +25,7 @@ from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.printing import TrainingProgress, err_console
 from hmerbench.benchmarks.recognition.predict import read_right
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
+from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner, first_weights
@@ -66,11 +66,10 @@ def train(
 ) -> None:
     """Train a run on `archive`, resuming from its last checkpoint, if any.
 
-    If `select` is last and a finished sibling run differs only in its search, its weights are copied instead. `samples`
-    replace the archive's training set and are not subject to `config.data.limit`. `on_epoch` is called with each
-    epoch's line of the history once its checkpoint is written; an exception in it ends the training. Raises UserError
-    for a folder of other settings or of an older version of them, a damaged checkpoint, or a folder in which another
-    process trains, and its subclass Diverged for a loss that is no longer finite.
+    `samples` replace the archive's training set and are not subject to `config.data.limit`. `on_epoch` is called with
+    each epoch's line of the history once its checkpoint is written; an exception in it ends the training. Raises
+    UserError for a folder of other settings or of an older version of them, a damaged checkpoint, or a folder in which
+    another process trains, and its subclass Diverged for a loss that is no longer finite.
     """
     path, team = run.path, Team.gather()
     # workers of a killed training end a moment after it, and have its lock until then
@@ -78,8 +77,6 @@ def train(
         run.refuse_training()
         if team.rank == 0:
             remove_partial(path)
-        if team.rank == 0 and samples is None and (source := adopt_training(run)):
-            err_console.print(f"{path}: differs from {source} only in its search, so that run's weights are used")
         team.wait()
         make_deterministic(team)
         Trainer(run, archive, team, on_epoch, samples).run()
