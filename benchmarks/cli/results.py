@@ -6,18 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hmerbench.benchmarks.cli.options import (
-    RESULTS,
-    AsJson,
-    Crohme,
-    Preset,
-    Ptb,
-    Recipe,
-    Results,
-    app,
-    parse_list,
-    refuse_unknown,
-)
+from hmerbench.benchmarks.cli import options
+from hmerbench.benchmarks.cli.options import RESULTS, app, parse_list, refuse_unknown
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
 
@@ -25,7 +15,7 @@ PANEL, CHECKS = "Results", "Checks"
 
 
 @app.command(rich_help_panel=PANEL)
-def tables(results: Results = RESULTS) -> None:
+def tables(results: options.Results = RESULTS) -> None:
     """Write results/table*, language*, TABLES.md, PROVENANCE.md, CLAIMS.md, and the tables in README.md, anew."""
     from hmerbench.benchmarks.language_models import tables as languages
     from hmerbench.benchmarks.report import summary, tables
@@ -42,7 +32,7 @@ def tables(results: Results = RESULTS) -> None:
 
 
 @app.command(rich_help_panel=PANEL)
-def figures(results: Results = RESULTS) -> None:
+def figures(results: options.Results = RESULTS) -> None:
     """Regenerate results/figures/*.{pdf,svg,png}."""
     from hmerbench.benchmarks.report.figures.write import figures
 
@@ -54,7 +44,7 @@ def figures(results: Results = RESULTS) -> None:
 def nested(
     mne: Annotated[Path, typer.Argument(help="MNE as an archive: `import-data --as-is` makes it")],
     crohme: Annotated[Path, typer.Option(help="CoMER's data.zip")],
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
 ) -> None:
     """Score the committed predictions on nested formulas (MNE's N1, N2 and N3, by depth); write results/nested.*."""
     from hmerbench.benchmarks.data.archive import open_archive
@@ -70,8 +60,8 @@ def nested(
 
 @app.command(rich_help_panel=PANEL)
 def report(
-    crohme: Crohme = None,
-    results: Results = RESULTS,
+    crohme: options.Crohme = None,
+    results: options.Results = RESULTS,
     attention: Annotated[
         int, typer.Option(help="attention maps for n evenly spaced and n misrecognized expressions per set", min=0)
     ] = 12,
@@ -90,10 +80,10 @@ def report(
 
 @app.command(rich_help_panel=CHECKS)
 def doctor(
-    crohme: Crohme = None,
-    ptb: Ptb = None,
-    results: Results = RESULTS,
-    as_json: AsJson = False,
+    crohme: options.Crohme = None,
+    ptb: options.Ptb = None,
+    results: options.Results = RESULTS,
+    as_json: options.AsJson = False,
     scorer_only: Annotated[bool, typer.Option("--scorer", help="check the scorer alone, which needs no torch")] = False,
 ) -> None:
     """Check versions, devices, data, scorer, tracking and disk space."""
@@ -107,7 +97,7 @@ def doctor(
 
 @app.command(rich_help_panel=CHECKS)
 def regress(
-    crohme: Crohme = None,
+    crohme: options.Crohme = None,
     baseline: Annotated[Path, typer.Option(help="file to compare with")] = RESULTS / "baseline.json",
     parts: Annotated[str, typer.Option(help="parts of the fixed job: scores numerics training; default: all")] = "",
     accept: Annotated[bool, typer.Option("--update", help="make the current measurements the baseline")] = False,
@@ -131,7 +121,7 @@ def regress(
 def bench(
     only: Annotated[str, typer.Option(help="benchmark names or parts of them, separated by spaces or commas")] = "",
     repeats: Annotated[int, typer.Option(help="measurements per side", min=1)] = 5,
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
 ) -> None:
     """Time the plain and fast code paths; write results/speed/."""
     from hmerbench.benchmarks.performance.bench import bench
@@ -141,11 +131,11 @@ def bench(
 
 @app.command(rich_help_panel=CHECKS)
 def equivalence(
-    recipe: Recipe = "comer-fusion",
-    preset: Preset = "large",
+    recipe: options.Recipe = "comer-fusion",
+    preset: options.Preset = "large",
     expressions: Annotated[int, typer.Option(help="training expressions of two epochs", min=32)] = 1400,
-    crohme: Crohme = None,
-    results: Results = RESULTS,
+    crohme: options.Crohme = None,
+    results: options.Results = RESULTS,
 ) -> None:
     """Compare the ways to compute a training with what rounding does to it; write results/speed/equivalence.csv."""
     from hmerbench.benchmarks.performance.equivalence import equivalence
@@ -164,11 +154,11 @@ def trial(
     readings: Annotated[
         list[str] | None, typer.Option("--read", help="one way to read, 'KEY=VALUE …'; may be repeated")
     ] = None,
-    recipe: Recipe = "comer-fusion",
+    recipe: options.Recipe = "comer-fusion",
     preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "medium",
     seed: Annotated[int, typer.Option(help="seed of the training", min=0)] = 7,
-    crohme: Crohme = None,
-    results: Results = RESULTS,
+    crohme: options.Crohme = None,
+    results: options.Results = RESULTS,
 ) -> None:
     """Try a change of a preset on held-out training expressions, in pairs of seeds; see results/speed/recipe.csv."""
     from hmerbench.benchmarks.performance.trial import trial
@@ -186,7 +176,7 @@ def calibrate(
     heldout: Annotated[Path | None, typer.Option(help="run of `trial`, whose held-out expressions are read")] = None,
     check: Annotated[list[Path] | None, typer.Option(help="run that reads test images and others")] = None,
     sample: Annotated[int, typer.Option(help="images of every test set", min=1)] = 100,
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
 ) -> None:
     """Fit the confidence of readings to held-out expressions, and check it; write results/confidence.*."""
     from hmerbench.benchmarks.data.archive import open_archive
@@ -207,7 +197,7 @@ def from_ink(
         RESULTS / "reproduced/comer-fusion/medium-seed7"
     ),
     sample: Annotated[int, typer.Option(help="images of every test set to read", min=0)] = 100,
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
 ) -> None:
     """Import CROHME from its pen strokes, compare it with the published set; write results/ink.*."""
     from hmerbench.benchmarks.performance.ink_import import from_ink

@@ -8,20 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmerbench.benchmarks.cli import options
-from hmerbench.benchmarks.cli.options import (
-    RESULTS,
-    WEIGHTS,
-    AsJson,
-    Crohme,
-    Preset,
-    Recipe,
-    Results,
-    Years,
-    app,
-    parse_list,
-    parse_seed,
-    refuse_unknown,
-)
+from hmerbench.benchmarks.cli.options import RESULTS, WEIGHTS, app, compute_with, parse_list, parse_seed, refuse_unknown
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import PRESETS
 
@@ -37,12 +24,12 @@ Folder = Annotated[Path, typer.Argument(help="a run folder")]
 @app.command(rich_help_panel=PANEL)
 def reproduce(
     recipes: Annotated[str, typer.Option(help="recipes, separated by spaces or commas")] = options.ROWS,
-    preset: Preset = "",
+    preset: options.Preset = "",
     seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7",
-    crohme: Crohme = None,
-    years: Years = "",
+    crohme: options.Crohme = None,
+    years: options.Years = "",
     force: options.Force = False,
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
     jobs: options.Jobs = None,
     engine: options.EngineName = "local",
     cpus: options.Cpus = 1,
@@ -57,7 +44,7 @@ def reproduce(
     from hmerbench.benchmarks.resolve import resolve
     from hmerbench.benchmarks.runs.workspace import open_data, select_splits
 
-    options.compute_with(workers, graphs)
+    compute_with(workers, graphs)
     placing, preset = Placing(engine, jobs, cpus, gpus), preset or _default_preset(crohme)
     numbers = [parse_seed(seed) for seed in parse_list(seeds)]
     names = parse_list(recipes)
@@ -73,11 +60,11 @@ def reproduce(
 @app.command(rich_help_panel=PANEL)
 def train(
     folder: Annotated[Path | None, typer.Argument(help="run folder to resume; without one, give --recipe")] = None,
-    recipe: Recipe = "",
-    preset: Preset = "",
+    recipe: options.Recipe = "",
+    preset: options.Preset = "",
     seed: options.Seed = 7,
-    crohme: Crohme = None,
-    results: Results = RESULTS,
+    crohme: options.Crohme = None,
+    results: options.Results = RESULTS,
     force: options.Force = False,
     workers: options.Workers = None,
     graphs: options.Graphs = None,
@@ -98,7 +85,7 @@ def train(
     from hmerbench.benchmarks.training.fine_tuning import fine_tuned, tell_gain
     from hmerbench.benchmarks.training.trainer import train
 
-    options.compute_with(workers, graphs)
+    compute_with(workers, graphs)
     if sum(map(bool, (folder, recipe, start))) != 1:
         raise UserError("name one run: a run folder, or --recipe (with --preset and --seed), or --from with weights")
     if folder and (preset or seed != 7):
@@ -138,9 +125,9 @@ def train(
 @app.command(rich_help_panel=PANEL)
 def predict(
     folder: Folder,
-    crohme: Crohme = None,
-    years: Years = "",
-    results: Results = RESULTS,
+    crohme: options.Crohme = None,
+    years: options.Years = "",
+    results: options.Results = RESULTS,
     force: Annotated[bool, typer.Option("--force", help="replace predictions that a run was packed with")] = False,
 ) -> None:
     """Recognize test sets with a trained run."""
@@ -162,10 +149,10 @@ def evaluate(
         Path | None,
         typer.Option(help="CoMER's data.zip, or data of your own; with --weights, default: the embedded set"),
     ] = None,
-    years: Years = "",
+    years: options.Years = "",
     recipes: Annotated[str, typer.Option(help="recipes of the committed runs to use; default: all")] = "",
     weights: Annotated[Path | None, typer.Option(help=f"{WEIGHTS}: score these instead, on any archive")] = None,
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
 ) -> None:
     """Recognize CROHME with the committed weights and compare scores; of other data, or with --weights, tell scores."""
     from hmerbench.benchmarks.evaluate import evaluate_committed, evaluate_weights
@@ -179,15 +166,15 @@ def evaluate(
 
 @app.command(rich_help_panel=PANEL)
 def tune(
-    recipe: Recipe = "comer-fusion",
-    preset: Preset = "",
+    recipe: options.Recipe = "comer-fusion",
+    preset: options.Preset = "",
     trials: Annotated[int, typer.Option(help="total number of finished trials", min=1)] = 16,
     workers: Annotated[int, typer.Option(help="concurrent trials", min=1)] = 2,
     space: Annotated[str, typer.Option(help="search space: a YAML file; default: the preset's own")] = "",
     storage: Annotated[str, typer.Option(help="database URL; default: a journal file, for this machine only")] = "",
     seed: options.Seed = 7,
-    crohme: Crohme = None,
-    results: Results = RESULTS,
+    crohme: options.Crohme = None,
+    results: options.Results = RESULTS,
     engine: options.EngineName = "local",
     cpus: options.Cpus = 1,
     gpus: options.Gpus = None,
@@ -248,7 +235,8 @@ def remove(folder: Folder, yes: Annotated[bool, typer.Option("--yes", help="do n
 
 @app.command(rich_help_panel=PANEL)
 def mlflow_ui(
-    results: Results = RESULTS, port: Annotated[int, typer.Option(help="port on 127.0.0.1", min=1, max=65535)] = 5000
+    results: options.Results = RESULTS,
+    port: Annotated[int, typer.Option(help="port on 127.0.0.1", min=1, max=65535)] = 5000,
 ) -> None:
     """Serve the MLflow UI on this machine only."""
     from hmerbench.benchmarks.tracking.tracking_store import browse
@@ -258,9 +246,9 @@ def mlflow_ui(
 
 @app.command("ls", rich_help_panel=PANEL)
 def list_(
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
     keys: Annotated[bool, typer.Option("--keys", help="list every recipe and preset key instead")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List presets with what they cost and read, recipes, and the progress of each run; or all keys."""
     import json
@@ -288,7 +276,7 @@ def list_(
 @app.command("reproduce-lm", rich_help_panel="Language models")
 def reproduce_lm(
     ptb: options.Ptb = None,
-    crohme: Crohme = None,
+    crohme: options.Crohme = None,
     recipes: Annotated[
         str,
         typer.Option(
@@ -297,7 +285,7 @@ def reproduce_lm(
     ] = "lm-char-small",
     seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7",
     force: options.Force = False,
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
     jobs: options.Jobs = None,
     engine: options.EngineName = "local",
     cpus: options.Cpus = 1,
@@ -309,7 +297,10 @@ def reproduce_lm(
     from hmerbench.benchmarks.reproduce import reproduce_language_models
     from hmerbench.benchmarks.runs.workspace import open_data
 
-    placing, numbers = Placing(engine, jobs, cpus, gpus), [parse_seed(seed) for seed in parse_list(seeds)]
+    placing, numbers = (
+        Placing(engine, jobs, cpus, gpus),
+        [parse_seed(seed) for seed in parse_list(seeds)],
+    )
     asked = [resolve(recipe, seed) for recipe in parse_list(recipes) for seed in numbers]  # before data is made
     reproduce_language_models(asked, ptb or open_data(crohme, results), results, placing, force)
 

@@ -12,19 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from mlflow import MlflowClient
-from mlflow.entities import (
-    Dataset,
-    DatasetInput,
-    InputTag,
-    LoggedModel,
-    LoggedModelOutput,
-    LoggedModelStatus,
-    Metric,
-    Param,
-    Run,
-    RunTag,
-)
+from mlflow import MlflowClient, entities
 from mlflow.exceptions import MlflowException
 
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -56,7 +44,7 @@ def _made_by(run: AnyRun) -> dict[str, str]:
     return tags
 
 
-def log_facts(client: MlflowClient, mlrun: Run, run: AnyRun, in_table: bool) -> None:
+def log_facts(client: MlflowClient, mlrun: entities.Run, run: AnyRun, in_table: bool) -> None:
     """Log the configuration as parameters, which never change, and environment and identity as tags, which may."""
     params = {name: str(value) for name, value in flat(run.stored).items() if name not in mlrun.data.params}
     tags = flat({"env": run.environment}) | {"recipe": run.recipe, "seed": run.seed}
@@ -74,8 +62,8 @@ def log_facts(client: MlflowClient, mlrun: Run, run: AnyRun, in_table: bool) -> 
             tags[NOTE] = "\n".join([title, *scores])
     client.log_batch(
         mlrun.info.run_id,
-        params=[Param(name, value[:6000]) for name, value in params.items()],
-        tags=[RunTag(name, str(value)[:5000]) for name, value in tags.items()],
+        params=[entities.Param(name, value[:6000]) for name, value in params.items()],
+        tags=[entities.RunTag(name, str(value)[:5000]) for name, value in tags.items()],
     )
 
 
@@ -84,7 +72,7 @@ def log_history(client: MlflowClient, run_id: str, run: AnyRun, logged: set[int]
     entries = [pair for pair in zip(run.history, ends(run), strict=True) if pair[0]["epoch"] not in logged]
     for start in range(0, len(entries), EPOCHS_PER_BATCH):
         points = [
-            Metric(metric_name(name), float(value), ended, entry["epoch"])
+            entities.Metric(metric_name(name), float(value), ended, entry["epoch"])
             for entry, ended in entries[start : start + EPOCHS_PER_BATCH]
             for name, value in entry.items()
             if name != "epoch" and isinstance(value, int | float) and math.isfinite(value)
@@ -92,7 +80,7 @@ def log_history(client: MlflowClient, run_id: str, run: AnyRun, logged: set[int]
         client.log_batch(run_id, metrics=points)
 
 
-def log_scores(client: MlflowClient, mlrun: Run, run: RunFolder, model: LoggedModel | None) -> None:
+def log_scores(client: MlflowClient, mlrun: entities.Run, run: RunFolder, model: entities.LoggedModel | None) -> None:
     """Log the scores that the run or its model lacks, each of the model and on its dataset."""
     ofs_model = {(metric.key, metric.value) for metric in (model.metrics or [])} if model else None
     points = []
@@ -106,16 +94,18 @@ def log_scores(client: MlflowClient, mlrun: Run, run: RunFolder, model: LoggedMo
                 continue
             logged = mlrun.data.metrics.get(name) == value and (ofs_model is None or (name, value) in ofs_model)
             if not logged:
-                points.append(Metric(name, float(value), made, 0, **of_model))
+                points.append(entities.Metric(name, float(value), made, 0, **of_model))
     if points:
         client.log_batch(mlrun.info.run_id, metrics=points)
 
 
-def log_perplexity(client: MlflowClient, mlrun: Run, run: LanguageRun) -> None:
+def log_perplexity(client: MlflowClient, mlrun: entities.Run, run: LanguageRun) -> None:
     """Log the test perplexity, once it is there and if the run lacks it."""
     if run.finished and "test/perplexity" not in mlrun.data.metrics:
         ended, value = max([*ends(run), run.started]), run.scores["test_perplexity"]
-        client.log_batch(mlrun.info.run_id, metrics=[Metric("test/perplexity", value, ended, len(run.history))])
+        client.log_batch(
+            mlrun.info.run_id, metrics=[entities.Metric("test/perplexity", value, ended, len(run.history))]
+        )
 
 
 def log_datasets(client: MlflowClient, run_id: str, run: RunFolder) -> None:
@@ -129,8 +119,8 @@ def log_datasets(client: MlflowClient, run_id: str, run: RunFolder) -> None:
             profile = json.dumps({"num_rows": scores[split].n})
         if split == run.settings.select:
             tags["selects_epoch"] = "true"  # the paper's protocol, also recorded in the signature
-        dataset = Dataset(f"{run.data}-{split}", split_digest(run, split), *_source(run), profile=profile)
-        inputs.append(DatasetInput(dataset, [InputTag(*tag) for tag in tags.items()]))
+        dataset = entities.Dataset(f"{run.data}-{split}", split_digest(run, split), *_source(run), profile=profile)
+        inputs.append(entities.DatasetInput(dataset, [entities.InputTag(*tag) for tag in tags.items()]))
     client.log_inputs(run_id, inputs)
 
 
@@ -149,7 +139,7 @@ def _source(run: RunFolder) -> tuple[str, str]:
     return "local", json.dumps({"uri": run.data, **tags})
 
 
-def log_model(client: MlflowClient, mlrun: Run, run: RunFolder) -> LoggedModel | None:
+def log_model(client: MlflowClient, mlrun: entities.Run, run: RunFolder) -> entities.LoggedModel | None:
     """Log a finished run's weights as a model, and register it as a version of DATA-RECIPE-PRESET.
 
     A model belongs to the weights' hash: other weights are another one. An interrupted upload is repeated, and so is
@@ -170,20 +160,24 @@ def log_model(client: MlflowClient, mlrun: Run, run: RunFolder) -> LoggedModel |
     else:
         params = {name: str(value) for name, value in flat(run.stored.get("model", {})).items()}
         model = client.create_logged_model(mlrun.info.experiment_id, name, run_id, tags, params, "recognizer")
-    if model.status != LoggedModelStatus.READY or not client.list_logged_model_artifacts(model.model_id):
+    if model.status != entities.LoggedModelStatus.READY or not client.list_logged_model_artifacts(model.model_id):
         with tempfile.TemporaryDirectory() as place:
             save(run, Path(place, "model"), model.model_id, run_id)
             client.log_model_artifacts(model.model_id, str(Path(place, "model")))
         client.finalize_logged_model(model.model_id, "READY")
     if not mlrun.outputs or model.model_id not in {output.model_id for output in mlrun.outputs.model_outputs}:
-        client.log_outputs(run_id, [LoggedModelOutput(model.model_id, run.history[-1]["step"] if run.history else 0)])
+        client.log_outputs(
+            run_id, [entities.LoggedModelOutput(model.model_id, run.history[-1]["step"] if run.history else 0)]
+        )
     if lacking := dict(tags.items() - model.tags.items()):  # scores are made after the training
         client.set_logged_model_tags(model.model_id, lacking)
     _register(client, name, model, run_id, tags | {"model_id": model.model_id})
     return model
 
 
-def _register(client: MlflowClient, name: str, model: LoggedModel, run_id: str, tags: Mapping[str, str]) -> None:
+def _register(
+    client: MlflowClient, name: str, model: entities.LoggedModel, run_id: str, tags: Mapping[str, str]
+) -> None:
     for version in client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'"):
         if version.tags.get("model_id") == model.model_id:
             for tag in tags.items() - version.tags.items():

@@ -24,15 +24,8 @@ from mlflow.entities import Run
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun
 from hmerbench.benchmarks.runs.run import store_key
-from hmerbench.benchmarks.tracking import contents
+from hmerbench.benchmarks.tracking import contents, tracking_store
 from hmerbench.benchmarks.tracking.contents import NOTE
-from hmerbench.benchmarks.tracking.tracking_store import (
-    VIEW,
-    artifacts_beside,
-    find_artifacts,
-    has_content,
-    sqlite_path,
-)
 from hmerbench.models.files import parse_json
 
 RESULTS = ("predictions", "scores")  # of an earlier training, until this one ends
@@ -47,10 +40,10 @@ class Mirror:
     """An MLflow tracking store, opened for the runs on one data set."""
 
     def __init__(self, uri: str, data: str):
-        self.database = sqlite_path(uri)
-        if self.database and not has_content(self.database):
+        self.database = tracking_store.sqlite_path(uri)
+        if self.database and not tracking_store.has_content(self.database):
             _create(self.database)
-        self.left_behind = find_artifacts(self.database) if self.database else []
+        self.left_behind = tracking_store.find_artifacts(self.database) if self.database else []
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self.data = data
 
@@ -61,7 +54,7 @@ class Mirror:
         tags = {key: text.format(self.data) for key, text in ABOUT.items()}
         found = self.client.get_experiment_by_name(name)
         if found is None:
-            location = artifacts_beside(self.database) if self.database else None  # a server has its own
+            location = tracking_store.artifacts_beside(self.database) if self.database else None  # a server has its own
             return self.client.create_experiment(name, location, tags)
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
@@ -72,7 +65,7 @@ class Mirror:
     def show(self, run: RunFolder) -> None:
         """Keep a view of the user interface that has all runs, the best first, with a column for each test set: by
         itself it shows one closed line for a table, and no numbers."""
-        tag = f"mlflow.sharedViewState.{VIEW}"
+        tag = f"mlflow.sharedViewState.{tracking_store.VIEW}"
         known, own = list[str](), [f"metrics.`{split}/exprate`" for split in run.scores]
         with suppress(LookupError, ValueError, TypeError):  # another program's view
             known = parse_json(self.client.get_experiment(self.experiment).tags[tag])["selectedColumns"]
