@@ -214,6 +214,11 @@ class Start(Strict):
     weights: str = ""
     digest: str = ""
 
+    @property
+    def clause(self) -> str:
+        """For people: ", starting from …"; nothing for a training from scratch."""
+        return f", starting from the weights of {self.weights} (SHA-256 {self.digest[:16]}…)" * bool(self.digest)
+
 
 class Together(Strict):
     """Other networks that read together with a run's own: the folders of their runs. `digests` of their weights are

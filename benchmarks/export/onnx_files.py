@@ -230,7 +230,7 @@ def write_hub(recognizer: Recognizer, run: RunFolder, folder: Path, weights: str
 
 
 def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
-    config, start = recognizer.config, recognizer.config.start
+    config = recognizer.config
     title = f"{config.recipe}-{config.preset}-seed{config.seed}"
     front = {
         "license": LICENSE,
@@ -253,7 +253,7 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         recipe=config.recipe,
         preset=config.preset,
         seed=config.seed,
-        start=f", starting from the weights of {start.weights} (SHA-256 {start.digest[:16]}…)" if start.digest else "",
+        start=config.start.clause,
         parameters=sum(parameter.numel() for parameter in recognizer.model.parameters()) / 1e6,
         weights=weights,
         scores=markdown(table),

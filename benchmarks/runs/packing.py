@@ -83,13 +83,12 @@ def packed(folder: Path, run_name: str) -> Path:
 
 def card(run: RunFolder, parameters: int) -> str:
     """The model card: what the weights are, how they were trained, and their scores."""
-    environment, start = run.environment, run.settings.start
-    began = f", starting from the weights of {start.weights} (SHA-256 {start.digest[:16]}…)" if start.digest else ""
+    environment = run.environment
     lines = [
         f"# {run.recipe}, preset {run.preset}, seed {run.seed}",
         "",
         f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set and what its preset adds: "
-        f"{counted(len(run.history), 'epoch')} in {run.seconds[-1] / 60:.0f} minutes{began}. "
+        f"{counted(len(run.history), 'epoch')} in {run.seconds[-1] / 60:.0f} minutes{run.settings.start.clause}. "
         f"Epoch selected by: {run.settings.select}.",
         f"Hardware: {run.hardware}, CPU threads: {environment.get('threads', 'unknown')}; "
         f"revision {environment.get('revision', 'unknown')}; versions in environment.json.",
