@@ -154,7 +154,6 @@ def protocol() -> list[str]:
     own = dict(zip(pairwise(ORDER), holm([step.p_alone for step in medium().steps]), strict=True))
     means, same = (rate("comer-fusion", "medium", *seeds) - rate("densewap", "medium") for seeds in ((7, 8, 9), (7,)))
     h200 = read_scores(RESULTS / "speed/h200/bttr-baseline/large-seed7")
-    minutes = re.findall(r"images in ([\d.]+) minutes", (RESULTS / "speed/h200/README.md").read_text())[0]
     row = board("comer-fusion-large", "2014")
     return [
         f"size {read_yaml(RESULTS / 'experiments/hour.yaml')['search']['scales'][0]} of `hour`",
@@ -172,7 +171,6 @@ def protocol() -> list[str]:
         f"(p = {own['comer-cross', 'comer-fusion']:.3f} and {own['bttr', 'bttr-baseline']:.3f})",
         f"{means:+.2f}, to the mean of Fusion's seeds | {same:+.2f}, with",
         f"{low:.1f} to {high:.1f}, over images | {float(row['low']):.1f} to {float(row['high']):.1f}, over writers",
-        f"[{minutes} minutes]",
         f"then {rate('bttr', 'small', 7, 8, 9, 10):.2f} % with `small` (mean of seeds)",
         f"then {rate('bttr', 'medium'):.2f} % with `medium`, seed 7",
     ]
