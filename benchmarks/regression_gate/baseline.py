@@ -10,10 +10,11 @@ The baseline holds these runs, their environment, and the reason for every chang
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ MAX_SHOWN = 30  # differing items in the table
 
 
 class Recorded(BaseModel):
-    """Recorded runs of the short training on one data set, from which the intervals are computed."""
+    """Runs of the short training on one data set: the recorded ones, from which the intervals are computed, or a new
+    one, which is judged."""
 
     model_config = ConfigDict(extra="forbid")
     settings: dict[str, Any]  # the resolved configuration, flattened, without the seed
@@ -54,7 +56,7 @@ class Recorded(BaseModel):
 
 
 class Baseline(BaseModel):
-    """Contents of results/baseline.json."""
+    """Contents of results/baseline.json, or what the fixed job measures now."""
 
     model_config = ConfigDict(extra="forbid")
     format: str = "hmerbench-baseline-1"
@@ -77,16 +79,6 @@ class Item:
     @property
     def fails(self) -> bool:
         return self.verdict in ("changed", "gone")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Results of the fixed job; `training` metrics and their `settings` by archive name."""
-
-    scores: Values
-    numerics: Values
-    training: dict[str, dict[str, float]]
-    settings: dict[str, dict[str, Any]]
 
 
 def regress(crohme: Path | None, path: Path, parts: Iterable[str] = PARTS) -> bool:
@@ -120,8 +112,8 @@ def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = 
     changed = [row.item for row in rows if row.fails]
     changed += [f"{new} new items"] if (new := sum(row.verdict == "new" for row in rows)) else []
     for name, archive in archives.items() if "training" in parts else ():
-        if record or any(row.verdict != "ok" for row in trained_items(baseline, name, measured.training[name])):
-            baseline.training[name] = record_runs(archive, record or RUNS)
+        if record or any(row.verdict != "ok" for row in trained_items(baseline, name, measured.training[name].runs[0])):
+            baseline.training[name] = trained(archive, range(FIRST_SEED, FIRST_SEED + (record or RUNS)))
             changed.append(f"{name} training, {len(baseline.training[name].runs)} runs")
     if "scores" in parts:
         kept = {} if crohme else {item: value for item, value in baseline.scores.items() if _needs_crohme(item)}
@@ -135,13 +127,18 @@ def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = 
     print(f"{path}: {', '.join(changed[:5]) or 'nothing'} changed{', ...' * (len(changed) > 5)}")
 
 
-def record_runs(archive: Archive, runs: int) -> Recorded:
-    """Run the short training with `runs` seeds."""
-    done = []
-    for seed in range(FIRST_SEED, FIRST_SEED + runs):
-        done.append({"seed": seed, **fixed_job.short_training(archive, seed)})
-        print(f"{archive.name}: {len(done)} of {runs} runs recorded", flush=True)
-    return Recorded(settings=training_settings(archive), environment=environment(torch.device("cpu")), runs=done)
+def trained(archive: Archive, seeds: Sequence[int]) -> Recorded:
+    """Run the short training with each seed. The settings are the flattened configuration without the seed and without
+    the digest of the archive, which also depends on symLG, of which training reads none: an item of the scores watches
+    it."""
+    runs = list[dict[str, float]]()
+    for seed in seeds:
+        runs.append({"seed": seed, **fixed_job.short_training(archive, seed)})
+        if len(seeds) > 1:
+            print(f"{archive.name}: {len(runs)} of {len(seeds)} runs recorded", flush=True)
+    config = fixed_job.training_config(archive, 0)
+    settings = flat(config.model_dump(mode="json", exclude={"seed": True, "data": {"digest"}}))
+    return Recorded(settings=settings, environment=environment(torch.device("cpu")), runs=runs)
 
 
 def open_archives(crohme: Path | None, path: Path) -> dict[str, Archive]:
@@ -154,16 +151,15 @@ def open_archives(crohme: Path | None, path: Path) -> dict[str, Archive]:
     return archives
 
 
-def measure(archives: Mapping[str, Archive], path: Path, parts: Iterable[str]) -> Measured:
-    scores = numerics = {}
+def measure(archives: Mapping[str, Archive], path: Path, parts: Iterable[str]) -> Baseline:
+    now = Baseline()
     if "scores" in parts:
-        scores = fixed_job.scores(archives["embedded"], archives.get("crohme"), path.parent / "reproduced")
+        now.scores = fixed_job.scores(archives["embedded"], archives.get("crohme"), path.parent / "reproduced")
     if "numerics" in parts:
-        numerics = fixed_job.numerics()
-    to_train = archives if "training" in parts else {}
-    training = {name: fixed_job.short_training(archive, fixed_job.GATE_SEED) for name, archive in to_train.items()}
-    settings = {name: training_settings(archive) for name, archive in to_train.items()}
-    return Measured(scores, numerics, training, settings)
+        now.numerics = fixed_job.numerics()
+    if "training" in parts:
+        now.training = {name: trained(archive, [fixed_job.GATE_SEED]) for name, archive in archives.items()}
+    return now
 
 
 def versions() -> dict[str, str]:
@@ -171,21 +167,14 @@ def versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in ("torch", "numpy", "opencv-python-headless", "matplotlib")}
 
 
-def training_settings(archive: Archive) -> dict[str, Any]:
-    """The flattened configuration of the short training, without the seed and without the digest of the archive, which
-    also depends on symLG, of which training reads none: an item of the scores watches it."""
-    return flat(
-        fixed_job.training_config(archive, 0).model_dump(mode="json", exclude={"seed": True, "data": {"digest"}})
-    )
-
-
-def judge(baseline: Baseline, measured: Measured, parts: Iterable[str], with_crohme: bool) -> list[Item]:
+def judge(baseline: Baseline, measured: Baseline, parts: Iterable[str], with_crohme: bool) -> list[Item]:
     """One row per item of `parts`; items that need CROHME only if `with_crohme`."""
     scores = {item: value for item, value in baseline.scores.items() if with_crohme or not _needs_crohme(item)}
     before = (scores if "scores" in parts else {}) | (baseline.numerics if "numerics" in parts else {})
     now = measured.scores | measured.numerics
     rows = [measured_item(item, before.get(item), now.get(item)) for item in before | now]
-    return rows + [row for name, metrics in measured.training.items() for row in trained_items(baseline, name, metrics)]
+    trained = [trained_items(baseline, name, new.runs[0]) for name, new in measured.training.items()]
+    return [*rows, *chain.from_iterable(trained)]
 
 
 def measured_item(item: str, before: float | str | None, now: float | str | None) -> Item:
@@ -200,21 +189,22 @@ def measured_item(item: str, before: float | str | None, now: float | str | None
     return Item(item, _text(before), _text(now), f"± {tolerance:g} of it" if tolerance else "equal", verdict)
 
 
-def trained_items(baseline: Baseline, name: str, metrics: Mapping[str, float]) -> list[Item]:
-    """One row per trained metric: does it lie within the prediction interval of the recorded runs?
+def trained_items(baseline: Baseline, name: str, run: Mapping[str, float]) -> list[Item]:
+    """One row per metric of a new run: does it lie within the prediction interval of the recorded ones?
 
     Bonferroni correction: FALSE_ALARMS is divided by the number of metrics of all sets.
     """
     count = sum(len(recorded.runs[0]) - 1 for recorded in baseline.training.values())  # minus the seed
     runs = baseline.training[name].runs if name in baseline.training else [{}]
     rows = []
-    for metric in dict.fromkeys([*metrics, *runs[0]]):
-        item, value = f"{name} training: {metric}", metrics.get(metric)
-        if value is None or metric not in runs[0]:
-            if metric != "seed":
-                rows.append(replace(measured_item(item, runs[0].get(metric), value), allowed="–"))
+    for metric in dict.fromkeys([*run, *runs[0]]):
+        item, value = f"{name} training: {metric}", run.get(metric)
+        if metric == "seed":
             continue
-        low, high = prediction_interval([run[metric] for run in runs], 1 - FALSE_ALARMS / count)
+        if value is None or metric not in runs[0]:
+            rows.append(replace(measured_item(item, runs[0].get(metric), value), allowed="–"))
+            continue
+        low, high = prediction_interval([other[metric] for other in runs], 1 - FALSE_ALARMS / count)
         verdict = "ok" if low <= value <= high else "changed"
         rows.append(Item(item, f"mean {(low + high) / 2:.4f}", f"{value:.4f}", f"{low:.4f} to {high:.4f}", verdict))
     return rows
@@ -251,7 +241,7 @@ def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
     return parts
 
 
-def markdown(rows: list[Item], baseline: Baseline, measured: Measured) -> str:
+def markdown(rows: list[Item], baseline: Baseline, measured: Baseline) -> str:
     """A table of differing items and all trained metrics; other items are only counted."""
     differ = [row for row in rows if row.verdict != "ok"]
     trained = [row for row in rows if row.verdict == "ok" and " training: " in row.item]
@@ -270,9 +260,9 @@ def markdown(rows: list[Item], baseline: Baseline, measured: Measured) -> str:
         lines += [cost]
     elif failing:
         lines += ["With CROHME=, images are read with committed weights, too, to say what this costs in points."]
-    for name, now in measured.settings.items():
-        before = baseline.training[name].settings if name in baseline.training else now
-        lines += _differences(f"Settings of the {name} training", before, now)
+    for name, now in measured.training.items():
+        before = baseline.training.get(name, now)
+        lines += _differences(f"Settings of the {name} training", before.settings, now.settings)
     if baseline.history:
         lines += _differences("Versions", baseline.history[-1]["versions"], versions())
     if measured.training:

@@ -109,14 +109,13 @@ def make_baseline() -> regress.Baseline:
     )
 
 
-def measured(loss: float = 2.0, numeric: float = 2.0, **scores: int) -> regress.Measured:
+def measured(loss: float = 2.0, numeric: float = 2.0, **scores: int) -> regress.Baseline:
     fixed: Values = {"embedded n": 8, "run, 2014: symLG": "aa", **scores}
-    return regress.Measured(
-        fixed, {"a network: loss": numeric}, {"embedded": {"loss": loss, "accuracy": 40.0}}, {"embedded": {"lr": 1}}
-    )
+    new = regress.Recorded(settings={"lr": 1}, environment={}, runs=[{"seed": 7, "loss": loss, "accuracy": 40.0}])
+    return regress.Baseline(scores=fixed, numerics={"a network: loss": numeric}, training={"embedded": new})
 
 
-def verdicts(now: regress.Measured, with_crohme: bool = False) -> dict[str, str]:
+def verdicts(now: regress.Baseline, with_crohme: bool = False) -> dict[str, str]:
     rows = regress.judge(make_baseline(), now, regress.PARTS, with_crohme)
     return {row.item: row.verdict for row in rows if row.verdict != "ok"}
 
@@ -129,7 +128,7 @@ def test_what_counts_as_changed() -> None:
     assert verdicts(measured(numeric=math.nan)) == {"a network: loss": "changed"}
     assert verdicts(measured(**{"embedded n": 9, "more": 1})) == {"embedded n": "changed", "more": "new"}
     without = measured()
-    del without.training["embedded"]["loss"]
+    del without.training["embedded"].runs[0]["loss"]
     assert verdicts(without) == {"embedded training: loss": "gone"}
     for loss in (1.0, 3.0, math.nan):  # an improvement is a change, too
         assert verdicts(measured(loss=loss)) == {"embedded training: loss": "changed"}
@@ -154,7 +153,7 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
 
 def test_the_table_names_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     baseline, now = make_baseline(), measured(loss=9.0)
-    now.settings["embedded"]["lr"] = 10
+    now.training["embedded"].settings["lr"] = 10
     text = regress.markdown(regress.judge(baseline, now, regress.PARTS, False), baseline, now)
     assert "1 of 5 items differ" in text and "lr 1 → 10" in text and "1% false alarms" in text
     (row,) = [line for line in text.splitlines() if "**changed**" in line]
@@ -185,7 +184,7 @@ def test_the_committed_baseline_was_recorded_often_enough() -> None:
         for run in recorded.runs:
             others = recorded.model_copy(update={"runs": [other for other in recorded.runs if other is not run]})
             rest = baseline.model_copy(update={"training": baseline.training | {name: others}})
-            rows = regress.trained_items(rest, name, {key: value for key, value in run.items() if key != "seed"})
+            rows = regress.trained_items(rest, name, run)
             alarms += any(row.fails for row in rows)
     assert alarms <= 3  # of 40 runs or more
 
