@@ -19,7 +19,7 @@ from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.claims import claims as claims_of_papers
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, RowSummary, compare
 from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
-from hmerbench.benchmarks.report.paper import YEAR, model_name, pooled, position
+from hmerbench.benchmarks.report.paper import YEAR, model_name, pooled, position, reference, rows_of_bttr
 from hmerbench.benchmarks.report.presets import ladder
 from hmerbench.benchmarks.report.scored_runs import POOLED
 from hmerbench.benchmarks.report.tables import RIGHT, Record, ceilings, committed_rows, interval, paper_tables
@@ -90,8 +90,7 @@ class Summary:
         """README's table, and below it what coverage is worth with each preset, over the three years."""
         table = self.short_table()
         lost = [LOST] if table.map(lambda rate: "†" in rate).any(axis=None) else []
-        below = " ".join([*lost, *self.claims()])
-        return _by_preset(table) + "\n" + (f"\n{below}\n" if below else "")
+        return f"{_by_preset(table)}\n\n{' '.join([reference()['bttr'], *lost, *self.claims()])}\n"
 
     def short_table(self) -> pd.DataFrame:
         """README's table, as text: Table 1 as reported, with the preset that reads most, and with the one whose rows
@@ -140,7 +139,7 @@ class Summary:
         )
         content = {"table_1": _by_preset(self.board(names)), "limits": self.limits()}
         content |= self._presets(names) | self._differences(names)
-        return from_template("TABLES.md", images=crohme().n(YEAR), **content)
+        return from_template("TABLES.md", images=crohme().n(YEAR), bttr=rows_of_bttr(), **content)
 
     def _presets(self, names: Sequence[str]) -> dict[str, str]:
         """The presets of the runs, beside the authors' settings, and what recipes are at the ladder's."""

@@ -17,7 +17,7 @@ from hmerbench.benchmarks import printing
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.documents import FLAGS, from_template, latex_table, markdown, write_texts
-from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
+from hmerbench.benchmarks.report.paper import YEAR, model_name, reference, rows_of_bttr
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
@@ -76,7 +76,7 @@ def write_tables(tables: Tables, folder: Path, *, crohme: bool = True) -> list[P
 
 def meanings() -> str:
     """What the columns mean, in Markdown."""
-    return from_template("columns.md", train=f"{crohme().n(TRAIN):,}")
+    return from_template("columns.md", train=f"{crohme().n(TRAIN):,}", bttr=rows_of_bttr())
 
 
 def show(tables: Tables, *, crohme: bool = True) -> None:
