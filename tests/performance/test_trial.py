@@ -104,7 +104,7 @@ def test_no_part_equals_a_formula_that_is_held_out(monkeypatch: pytest.MonkeyPat
     config = tiny_config(archive.path, {"training": {"schedule": {"name": "cosine"}}, "select": "last"})
     config = config.changed({"data.sub_expressions": 1, "data.ink": "known"})
     monkeypatch.setattr(Archive, "inkml_digest", "known")
-    monkeypatch.setattr(Archive, "ink", None)
+    monkeypatch.setattr(Archive, "inkml", None)
     monkeypatch.setattr(module, "with_ink", lambda samples, _: samples)
     monkeypatch.setattr(module, "sub_expressions", lambda *_: [samples[0]])
     training_set, _ = training_data(config, archive, kept, torch.device("cpu"), build(config.model))
