@@ -33,18 +33,19 @@ Sizes = Sequence[tuple[int, int]]  # heights and widths
 
 @dataclass(frozen=True)
 class Batch:
-    """b images padded at the right and bottom to one size, with their labels."""
+    """b images at one or more scales, padded at the right and bottom to one size at each, with their labels.
+
+    A view is the images at a scale, uint8 [b,1,H,W] with ink 255 on 0, and their mask, bool [b,H,W], True = padding.
+    """
 
     ids: list[str]
-    images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
-    mask: Tensor  # bool [b,H,W], True = padding
+    views: list[tuple[Tensor, Tensor]]
     tokens: list[tuple[str, ...]]
-    other_sizes: Sequence[tuple[Tensor, Tensor]] = ()  # the same images in other sizes, each with its mask
 
     def part(self, rows: slice) -> "Batch":
         """The given rows of the batch, padded as before."""
-        others = [(images[rows], mask[rows]) for images, mask in self.other_sizes]
-        return Batch(self.ids[rows], self.images[rows], self.mask[rows], self.tokens[rows], others)
+        views = [(images[rows], mask[rows]) for images, mask in self.views]
+        return Batch(self.ids[rows], views, self.tokens[rows])
 
 
 class Inputs(NamedTuple):
@@ -186,12 +187,12 @@ class TrainingSet:
             images.append(distortion.apply(sample.image, self.config.augmentation, draw))
             chosen.append(sample)
         shape = self.shape([sides(image) for image in images])
-        return Batch([s.id for s in chosen], *pad(images, shape), [s.tokens for s in chosen])
+        return Batch([s.id for s in chosen], [pad(images, shape)], [s.tokens for s in chosen])
 
     def prepare(self, epoch: int, indices: Sequence[int]) -> Inputs:
         """What a step reads of a batch, on the CPU."""
         batch = self.batch(epoch, indices)
-        return Inputs(batch.images, batch.mask, self.targets(batch.tokens))
+        return Inputs(*batch.views[0], self.targets(batch.tokens))
 
     def inputs(self, prepared: Inputs) -> Inputs:
         return tree_map(partial(send, device=self.device), prepared)
@@ -260,5 +261,5 @@ def _read_at(scale: float, samples: Sequence[Sample], config: Config) -> list[Sa
 def _stacked(views: Sequence[tuple[Sample, ...]], shapes: Sequence[tuple[int, int] | None]) -> Batch:
     """A batch of images, each given at all scales and padded to the shape of each."""
     at_scales = zip(zip(*views, strict=True), shapes, strict=True)
-    main, *others = (pad([sample.image for sample in samples], shape) for samples, shape in at_scales)
-    return Batch([view[0].id for view in views], *main, [view[0].tokens for view in views], others)
+    padded_views = [pad([sample.image for sample in samples], shape) for samples, shape in at_scales]
+    return Batch([view[0].id for view in views], padded_views, [view[0].tokens for view in views])

@@ -54,7 +54,7 @@ def trace(model: Network, config: Config, image: np.ndarray, tokens: Sequence[st
     batches = evaluation_batches([Sample("", (), image)], config, 1)
     if not batches:
         raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px exceeds this run's data.max_area")
-    images, mask = batches[0].images, batches[0].mask
+    images, mask = batches[0].views[0]
     maps = copy.deepcopy(model).cpu().double().eval().trace(images.double() / 255, mask, tokens)
     if maps is None:
         raise UserError(f"the network {model.settings.network} has no attention to show; give a run of another one")

@@ -294,14 +294,13 @@ def _search(read: Searcher, batch: Batch, options: SearchOptions, device: torch.
     Halves keep their padding, so results are the same up to rounding. Raises UserError if not even a single image fits.
     """
     try:
-        views = [(batch.images, batch.mask), *batch.other_sizes]
-        return read([(images.to(device).float() / 255, mask.to(device)) for images, mask in views], options)
+        return read([(images.to(device).float() / 255, mask.to(device)) for images, mask in batch.views], options)
     except RuntimeError as error:  # its traceback keeps the search's tensors alive until this block ends
         if not lacks_memory(error):
             raise
         lacking = out_of_memory_reason(error)
     size = len(batch.ids)
-    height, width = max(mask.shape[1:] for mask in (batch.mask, *(mask for _, mask in batch.other_sizes)))
+    height, width = max(mask.shape[1:] for _, mask in batch.views)
     if size == 1:
         fix = "CUDA_VISIBLE_DEVICES= (to nothing) searches on the CPU"
         raise UserError(f"{lacking}, to search {batch.ids[0]} ({width} x {height} px); {fix}")

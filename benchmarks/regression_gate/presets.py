@@ -167,9 +167,10 @@ def _batches(name: str, training: TrainingSet) -> Values:
     batches of the first three epochs hold."""
     batches = [training.batch(1, indices) for indices in training.plan(1)]
     labels = {str(number): str(batch.tokens) for number, batch in enumerate(batches)}
+    images = [images for batch in batches for images, _ in batch.views]
     return {
-        f"{name}: ink": sum(float(batch.images.double().sum()) for batch in batches) / 255,
-        f"{name}: pixels": sum(batch.images.numel() for batch in batches),
+        f"{name}: ink": sum(float(each.double().sum()) for each in images) / 255,
+        f"{name}: pixels": sum(each.numel() for each in images),
         f"{name}: labels": digest(labels),
         f"{name}: plans": digest({str(epoch): str(training.plan(epoch)) for epoch in range(3)}),
     }

@@ -237,7 +237,8 @@ def loss_and_accuracy(model: Network, batches: Iterable[Batch]) -> tuple[float, 
     model.eval()
     loss, correct, words = 0.0, 0, 0
     for batch in batches:
-        logits, truth = model.teacher_forced(batch.images.float() / 255, batch.mask, model.targets(batch.tokens))
+        images, mask = batch.views[0]
+        logits, truth = model.teacher_forced(images.float() / 255, mask, model.targets(batch.tokens))
         loss += float(F.cross_entropy(logits.flatten(0, -2), truth.flatten(), reduction="sum"))
         correct += int((logits.argmax(-1) == truth).sum())
         words += int((truth != NO_WORD).sum())

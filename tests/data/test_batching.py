@@ -135,11 +135,12 @@ def test_a_sample_depends_on_seed_epoch_and_number_alone(augmentation, monkeypat
     serial = list(prepared(once, 1, plan, workers=0))
     parallel = list(prepared(again, 1, plan, workers=3))
     for one, other in zip(serial, parallel, strict=True):
-        assert one.ids == other.ids and torch.equal(one.images, other.images) and torch.equal(one.mask, other.mask)
-    alone = once.batch(1, [plan[0][0]])
-    h, w = (~alone.mask[0]).any(1).sum(), (~alone.mask[0]).any(0).sum()
-    assert (alone.images[0, 0, :h, :w] == serial[0].images[0, 0, :h, :w]).all()
-    changed = bool((once.batch(2, plan[0]).images.float().mean() != serial[0].images.float().mean()).item())
+        assert one.ids == other.ids and all(map(torch.equal, one.views[0], other.views[0]))
+    (alone, mask), (images, _) = once.batch(1, [plan[0][0]]).views[0], serial[0].views[0]
+    h, w = (~mask[0]).any(1).sum(), (~mask[0]).any(0).sum()
+    assert (alone[0, 0, :h, :w] == images[0, 0, :h, :w]).all()
+    later, _ = once.batch(2, plan[0]).views[0]
+    changed = bool((later.float().mean() != images.float().mean()).item())
     assert changed == (augmentation is not None)
 
 
@@ -201,7 +202,7 @@ def test_evaluation_batches_contain_every_image_that_the_protocol_keeps(order):
         alone = {b.ids[0]: b for b in evaluation_batches(samples, config(order=order), 1)}
         for batch in batches:
             for row, name in enumerate(batch.ids):
-                assert (batch.images[row] == alone[name].images[0]).all()
+                assert (batch.views[0][0][row] == alone[name].views[0][0][0]).all()
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.4, 0.375])
@@ -216,7 +217,7 @@ def test_an_image_fits_its_shape_in_every_size(scale, coarse):
         batches = evaluation_batches(samples, shaped, 8, scales)
         assert sorted(name for b in batches for name in b.ids) == sorted(s.id for s in samples)
         for batch in batches:
-            for images, mask in ((batch.images, batch.mask), *batch.other_sizes):
+            for images, mask in batch.views:
                 assert (images[:, 0].bool() == ~mask).all()
 
 

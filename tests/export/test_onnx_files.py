@@ -258,9 +258,7 @@ def test_images_are_padded_as_in_pytorch() -> None:
         model = json.loads(json.dumps(described(stepwise(known("comer-fusion")[0]), config)))
         for seed in range(5):
             [batch] = evaluation_batches([Sample("x", (), drawing(seed))], config, 1, config.search.scales)
-            for (image, size), (images, mask) in zip(
-                onnx_reader.views(drawing(seed), model), [(batch.images, batch.mask), *batch.other_sizes], strict=True
-            ):
+            for (image, size), (images, mask) in zip(onnx_reader.views(drawing(seed), model), batch.views, strict=True):
                 assert image.shape == images.shape[2:]
                 assert size == tuple(int((~mask[0]).any(side).sum()) for side in (1, 0))
 

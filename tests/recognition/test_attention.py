@@ -48,7 +48,8 @@ def test_the_arrays_equal_the_decoders_own_trace(traced: TracedAttention, medium
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(TOKENS)])
     assert isinstance(medium.model, CoMER)
     with torch.no_grad():
-        features, mask = medium.model.encode(batch.images.float() / 255, batch.mask)
+        images, mask = batch.views[0]
+        features, mask = medium.model.encode(images.float() / 255, mask)
         medium.model.decode(features, mask, inputs_BT[:1], layers)
     T, h, w = traced.looked_Thw.shape
     own = layers[-1].attention[0].mean(0).view(T, *mask.shape[1:])

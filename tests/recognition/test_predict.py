@@ -147,17 +147,15 @@ def test_images_are_searched_at_all_scales(untrained, order: str) -> None:
     config, scales = config.changed({"training.batching.order": order}), [1.0, 1.5, 0.7]
     alone = {batch.ids[0]: batch for batch in evaluation_batches(samples, config, 1, scales)}
     for batch in evaluation_batches(samples, config, 2, scales):
-        views = [(batch.images, batch.mask), *batch.other_sizes]
         for row, name in enumerate(batch.ids):
             height, width = next(s.image.shape for s in samples if s.id == name)
-            for scale, (images, mask) in zip(scales, views, strict=True):
+            for scale, (images, mask) in zip(scales, batch.views, strict=True):
                 assert int((~mask[row]).sum()) == round(scale * height) * round(scale * width)
                 assert int(images[row].bool().sum()) > 0
             if order == "shape":  # at every scale, the padding does not depend on the rest of the batch
-                singly = [(alone[name].images, alone[name].mask), *alone[name].other_sizes]
                 assert all(
                     (a[row] == b[0]).all()
-                    for view, one in zip(views, singly, strict=True)
+                    for view, one in zip(batch.views, alone[name].views, strict=True)
                     for a, b in zip(view, one, strict=True)
                 )
 

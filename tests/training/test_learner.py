@@ -28,6 +28,6 @@ def test_loss_and_accuracy_count_words_not_batches() -> None:
     labels: list[Any] = [[[0, 1, NO_WORD], [0, 0, 2]], [[2, NO_WORD, NO_WORD]]]
     image, mask = torch.zeros(1, 1, 4, 4, dtype=torch.uint8), torch.zeros(1, 4, 4, dtype=torch.bool)
     model: Any = Known()
-    loss, accuracy = loss_and_accuracy(model, [Batch([], image, mask, rows) for rows in labels])
+    loss, accuracy = loss_and_accuracy(model, [Batch([], [(image, mask)], rows) for rows in labels])
     assert loss == pytest.approx(-(3 * math.log(0.5) + math.log(0.3) + 2 * math.log(0.2)) / 6)
     assert accuracy == pytest.approx(50)  # word 0, the most probable, is true three times of six

@@ -62,7 +62,7 @@ def dropout(archive: Archive, seed: int) -> float:
 
 def augmentation(archive: Archive, seed: int) -> int:
     config = settings(archive, seed).changed({"data.substitution": 0, "data.sub_expressions": 0})
-    return int(training_set(config, archive).batch(0, [0, 1, 2]).images.sum())
+    return int(training_set(config, archive).batch(0, [0, 1, 2]).views[0][0].sum())
 
 
 def order(archive: Archive, seed: int) -> list[list[int]]:
