@@ -195,7 +195,10 @@ class TrainingSet:
         return Inputs(*batch.views[0], self.targets(batch.tokens))
 
     def inputs(self, prepared: Inputs) -> Inputs:
-        return tree_map(partial(send, device=self.device), prepared)
+        """On the device; from pinned memory, so that the host does not wait for a GPU busy with the step before."""
+        if self.device.type == "cpu":
+            return prepared
+        return tree_map(lambda tensor: tensor.pin_memory().to(self.device, non_blocking=True), prepared)
 
     def targets(self, labels: Iterable[Sequence[str]]) -> Targets:
         """The network's targets; in order `shape`, padded to few lengths so that kernels are reused."""
@@ -215,11 +218,6 @@ class TrainingSet:
 
     def _draw(self, epoch: int, index: int) -> Draw:
         return np.random.default_rng((self.config.seed, epoch, index))
-
-
-def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to the device, from pinned memory so that the host does not wait for a GPU busy with the step before."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def evaluation_batches(

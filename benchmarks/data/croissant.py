@@ -45,14 +45,8 @@ def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:
     like = report["published"]
     known = like if like and like["name"] == report["name"] else {}
     described = f"{report['edition']}. {known.get('description', 'Images of mathematical expressions with LaTeX.')}"
-    archive = {
-        "@type": "cr:FileObject",
-        "@id": path.name,
-        "name": path.name,
-        "contentUrl": known.get("url", path.name),
-        "encodingFormat": "application/zip",
-        "sha256": sha256(path),
-    }
+    file = {"contentUrl": known.get("url", path.name), "encodingFormat": "application/zip", "sha256": sha256(path)}
+    archive = _node("FileObject", path.name, file)
     sets = [part for name, split in report["splits"].items() for part in _files(name, split, path.name)]
     return {
         "@context": CONTEXT,
@@ -73,6 +67,10 @@ def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
+def _node(kind: str, name: str, keys: dict[str, Any]) -> dict[str, Any]:
+    return {"@type": f"cr:{kind}", "@id": name, "name": name, **keys}
+
+
 def _files(name: str, split: dict[str, Any], archive: str) -> list[dict[str, Any]]:
     """The files that a split has, of each kind by their names and in the formats that they have."""
     formats = split["formats"]
@@ -82,17 +80,12 @@ def _files(name: str, split: dict[str, Any], archive: str) -> list[dict[str, Any
     }
     if split["with_ground_truth"]:
         kinds["symlg"] = ["symLg/*.lg"], ["text/plain"]
-    return [
-        {
-            "@type": "cr:FileSet",
-            "@id": f"{name}-{kind}",
-            "name": f"{name}-{kind}",
-            "containedIn": {"@id": archive},
-            "encodingFormat": encodings,
-            "includes": [f"data/{name}/{pattern}" for pattern in patterns],
-        }
-        for kind, (patterns, encodings) in kinds.items()
-    ]
+    sets = []
+    for kind, (patterns, encodings) in kinds.items():
+        includes = [f"data/{name}/{pattern}" for pattern in patterns]
+        keys = {"containedIn": {"@id": archive}, "encodingFormat": encodings, "includes": includes}
+        sets.append(_node("FileSet", f"{name}-{kind}", keys))
+    return sets
 
 
 def _records(split: str) -> list[dict[str, Any]]:
@@ -104,24 +97,15 @@ def _records(split: str) -> list[dict[str, Any]]:
         ],
         "captions": [("line", "sc:Text", {"fileProperty": "lines"})],
     }
-    return [
-        {
-            "@type": "cr:RecordSet",
-            "@id": f"{split}-{kind}-records",
-            "name": f"{split}-{kind}-records",
-            "field": [
-                {
-                    "@type": "cr:Field",
-                    "@id": f"{split}-{kind}-records/{name}",
-                    "name": f"{split}-{kind}-records/{name}",
-                    "dataType": type_,
-                    "source": {"fileSet": {"@id": f"{split}-{kind}"}, "extract": extract},
-                }
-                for name, type_, extract in of_kind
-            ],
-        }
-        for kind, of_kind in fields.items()
-    ]
+    sets = []
+    for kind, of_kind in fields.items():
+        files, name = {"@id": f"{split}-{kind}"}, f"{split}-{kind}-records"
+        nodes = [
+            _node("Field", f"{name}/{field}", {"dataType": type_, "source": {"fileSet": files, "extract": extract}})
+            for field, type_, extract in of_kind
+        ]
+        sets.append(_node("RecordSet", name, {"field": nodes}))
+    return sets
 
 
 def _limitations(report: dict[str, Any]) -> list[str]:
