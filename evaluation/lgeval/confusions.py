@@ -1,6 +1,7 @@
 """What is confused with what: LgEval's matrices of labels (sumDiff), and its histograms of structures (confHist), which
 say which connected substructures of the truth are misread."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
 from html import escape
@@ -214,12 +215,12 @@ def _describe(
     return ", ".join(related + [name for item, name in names.items() if not any(item in pair for pair in inner)])
 
 
-def page(title: str, tables: Mapping[str, Histogram], min_count: int, date: str) -> str:
+def page(title: str, tables: Mapping[str, Histogram], min_count: int) -> str:
     """The confHist page: true structures by how often they are wrong, each with what was predicted instead."""
     parts = [
         f"<html><head><meta charset='utf-8'>{STYLE}</head><body>",
         "<h2>Structure Confusion Histograms</h2>",
-        f"{escape(date)}<p><b>{escape(title)}</b></p>",
+        f"{escape(time.strftime('%c'))}<p><b>{escape(title)}</b></p>",
     ]
     for name, table in tables.items():
         confusions = {

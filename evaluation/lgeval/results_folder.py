@@ -29,11 +29,10 @@ class Scored(NamedTuple):
     comparison: metrics.Comparison
 
 
-def write_results(
-    folder: str, name: str, label: str, files: Sequence[Scored], stray: Iterable[Graph], edition: Edition
-) -> None:
-    """Write all files of a results folder. `label` names the inputs; `stray` are predictions without truth, which
-    count in labelsOutput.txt only, as in LgEval."""
+def write_results(name: str, label: str, files: Sequence[Scored], stray: Iterable[Graph], edition: Edition) -> None:
+    """Write all files of Results_<name>. `label` names the inputs; `stray` are predictions without truth, which count
+    in labelsOutput.txt only, as in LgEval."""
+    folder = f"Results_{name}"
     if os.path.lexists(folder) and not _replaceable(folder):
         raise InputError(f"{folder}: exists and is not a results folder; move it away")
     date = time.strftime("%c")

@@ -6,7 +6,6 @@ All but mml2symlg import only the standard library, so that a process starts in 
 import fnmatch
 import os
 import sys
-import time
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -183,7 +182,7 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
         comparison = compare(prediction, truth_graph, chosen.edition.inter)
         files.append(results_folder.Scored(name, source, prediction, truth_graph, comparison))
     base = os.path.basename(output)
-    results_folder.write_results(f"Results_{base}", base, label, files, map(_read_lg, stray), chosen.edition)
+    results_folder.write_results(base, label, files, map(_read_lg, stray), chosen.edition)
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
     counts = {
         "of them have no output file and count as empty graphs": sum(f.prediction is symlg.EMPTY_GRAPH for f in files),
@@ -249,7 +248,7 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
     tables = {"Primitives": primitive_histogram(graphs, (2, 3))} if "MAT" in options else {}
     tables |= {"Objects": object_histogram(graphs, 2)} if "MATOBJ" in options else {}
     if tables:
-        results_folder.replace(f"{path}.html", page(path, tables, 3, time.strftime("%c")))
+        results_folder.replace(f"{path}.html", page(path, tables, 3))
 
 
 @_script(2, folders=3)
@@ -275,7 +274,7 @@ def confHist(arguments: list[str], _: symlg.Rules) -> None:
     graphs = [(_read_lg(output, symlg.EMPTY_GRAPH), _read_lg(target)) for output, target in pairs]
     tables = {f"{size} objects": object_histogram(graphs, size)}
     tables |= {f"{size} primitives": primitive_histogram(graphs, (size,))} if "strokes" in rest else {}
-    results_folder.replace(f"CH_{title}.html", page(title, tables, min_count, time.strftime("%c")))
+    results_folder.replace(f"CH_{title}.html", page(title, tables, min_count))
     print(f"CH_{title}.html")
 
 
