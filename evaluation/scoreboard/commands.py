@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,8 @@ def _name(system: System) -> str:
     return f"{escaped(system.card.name)} ({system.card.year})"
 
 
-def _rate(row: Row) -> str:
-    return f"{100 * row['exact'] / row['n']:.2f} ({row['low']:.1f}–{row['high']:.1f})"
+def _rate(row: Row | None) -> str:
+    return "–" if row is None else f"{100 * row['exact'] / row['n']:.2f} ({row['low']:.1f}–{row['high']:.1f})"
 
 
 def _ranking(board: Board, systems: Sequence[System]) -> str:
@@ -187,10 +188,9 @@ def _ranking(board: Board, systems: Sequence[System]) -> str:
     order = sorted(systems, key=lambda system: -together[system.key].get("exact", 0))  # those without come last
     lines = []
     for rank, system in enumerate(order, 1):
-        rows, whole = [board.row(system.key, year) for year in (*board.years, TOGETHER)], together[system.key]
-        rates = [_rate(row) if row else "–" for row in rows]
-        place, group = (rank, whole.get("group", "–")) if whole else ("–", "–")
-        lines.append([_name(system), place, escaped(system.card.parameters), *rates, _against(whole), group])
+        rates, whole = [_rate(board.row(system.key, year)) for year in (*board.years, TOGETHER)], together[system.key]
+        facts = [_name(system), rank if whole else "–", escaped(system.card.parameters)]
+        lines.append([*facts, *rates, _against(whole), whole.get("group", "–")])
     return table(["system", "rank", "parameters", *board.years, TOGETHER, "against CoMER", "group"], lines)
 
 
@@ -234,11 +234,9 @@ def _limits(board: Board) -> str:
 def _rules(board: Board) -> str:
     header = ["system", "set", "n", *(f"{rules.reading.name}, {rules.edition.name}" for rules in RULES)]
     lines = []
-    for system in board.systems:
-        for year in board.years:
-            if row := board.row(system.key, year):
-                found = [board.row(system.key, year, rules) for rules in RULES]
-                lines.append([_name(system), year, row["n"], *(row["exact"] for row in found if row)])
+    for system, year in product(board.systems, board.years):
+        if found := [row for rules in RULES if (row := board.row(system.key, year, rules))]:
+            lines.append([_name(system), year, found[0]["n"], *(row["exact"] for row in found)])
     return table(header, lines)
 
 
