@@ -116,7 +116,7 @@ FAULTS = [
     Fault("reduced rate of a plateau", "plateau steps",
           "state.lr if self.plateau", "training.optimizer.lr if self.plateau"),
     Fault("the first of equally good epochs", "plateau steps",
-          "100 * correct / len(self.validation)", "100 * correct / len(self.validation) + 1e-6 * state.epoch"),
+          "100 * len(right) / len(self.validation)", "100 * len(right) / len(self.validation) + 1e-6 * state.epoch"),
     Fault("ties of directions", "searches",
           "hypotheses.sort(key=lambda h: h.score,", "hypotheses.sort(key=lambda h: (h.score, h.direction),"),
     Fault("limit of the image's area", "limits",
