@@ -24,10 +24,8 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.onnx_reader import Reader
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
-from hmerbench.benchmarks.report.documents import from_template, markdown
+from hmerbench.benchmarks.report.documents import from_template, markdown, update_table
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.strict_files import read_table
-from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
@@ -40,13 +38,9 @@ Way = dict[str, Any]  # a line of exported.csv: what one way to read costs and g
 
 def bench_export(archive: Archive, runs: Sequence[Path], results: Path, count: int) -> list[Way]:
     """Measure the runs on `count` images, and write both files; rows of other runs are kept."""
-    path = results / "exported.csv"
-    rows: list[Way] = [*read_table(path)] if path.exists() else []
-    samples, truth = sample_of(archive, count)
+    (samples, truth), rows = sample_of(archive, count), list[Way]()
     for folder in runs:
-        new = measured(RunFolder(folder), samples, truth)
-        rows = [row for row in rows if row["network"] != new[0]["network"]] + new
-        write_atomically(path, csv_text([*new[0]], rows))
+        rows = update_table(results / "exported.csv", measured(RunFolder(folder), samples, truth), ["network", "way"])
         write_atomically(results / "exported.md", page(rows))
     return rows
 

@@ -28,8 +28,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.plain import plain_search, training_steps
 from hmerbench.benchmarks.printing import counted, err_console, progress, show
+from hmerbench.benchmarks.report.documents import update_table
 from hmerbench.benchmarks.runtime import cores
-from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import SearchOptions
@@ -78,9 +78,8 @@ Row = dict[str, Any]
 
 def timing(benchmark: str, unit: str, **measured: float) -> Row:
     """A row of cpu.csv, in four significant digits; `measured` are plain, fast, ratio, n and spread."""
-    values = {"benchmark": benchmark, "unit": unit, **measured}
-    values |= {"hardware": hardware(), "versions": versions()}
-    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values.items()}
+    values = {"benchmark": benchmark, "unit": unit, **measured, "hardware": hardware(), "versions": versions()}
+    return {name: float(f"{values[name]:.4g}") if isinstance(values[name], float) else values[name] for name in COLUMNS}
 
 
 def network(sizes: Sizes) -> CoMER:
@@ -251,16 +250,7 @@ def bench(results: Path, only: list[str], repeats: int, sizes: Sizes | None = No
             write_atomically(folder / "growth.csv", csv_text(list(lines[0]), lines))
         else:
             rows.append(jobs[name]())
-            save(folder / "cpu.csv", rows)  # immediately, so that Ctrl-C loses nothing
+            update_table(folder / "cpu.csv", rows, ["benchmark"])  # immediately, so that Ctrl-C loses nothing
     if rows:
-        show("speed", [{name: row.get(name) for name in COLUMNS[:-2]} for row in rows], rows[0]["hardware"])
+        show("speed", [{name: row[name] for name in COLUMNS[:-2]} for row in rows], rows[0]["hardware"])
     return rows
-
-
-def save(path: Path, rows: list[Row]) -> None:
-    """Write rows into the table; rows of the same names are replaced, others kept."""
-    old = read_table(path) if path.exists() else []
-    if old and tuple(old[0]) != COLUMNS:
-        raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")
-    lines = {line["benchmark"]: line for line in [*old, *rows]}
-    write_atomically(path, csv_text(COLUMNS, list(lines.values())))

@@ -21,15 +21,13 @@ from torch import Tensor
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.environment import Execution, environment
-from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import show
+from hmerbench.benchmarks.report.documents import update_table
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.trainer import Trainer
-from hmerbench.evaluation import csv_text
 
 Row = dict[str, Any]
 ROUNDING = 6e-8  # 2**-24
@@ -65,10 +63,7 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
         row |= {"seconds": round(time.perf_counter() - began, 1), "hardware": device, "versions": versions()}
         rows.append(row)
         show(f"equivalence: {what}", [row])
-    path = results / "speed/equivalence.csv"
-    lines = read_table(path) if path.exists() else []
-    kept = [line for line in lines if (line["training"], line["hardware"]) != (what, device)]
-    write_atomically(path, csv_text([*rows[0]], [*kept, *rows]))
+    update_table(results / "speed/equivalence.csv", rows, ["training", "hardware", "way"])
     return rows
 
 

@@ -25,10 +25,10 @@ from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, HELD_OUT_SET, Sample, evenly, hold_out
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import locked, write_atomically
+from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import show
 from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
-from hmerbench.benchmarks.report.documents import read_frame
+from hmerbench.benchmarks.report.documents import read_frame, update_table
 from hmerbench.benchmarks.resolve import refuse_filled_in, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import flat, merge, nested, parse_yaml
@@ -154,9 +154,7 @@ def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) 
 
 def _record(rows: list[Row], results: Path) -> pd.DataFrame:
     """Add rows to speed/recipe.csv, in place of earlier ones of the same trial and reading; return all."""
-    path, table = results / "speed/recipe.csv", pd.DataFrame(rows)
+    path = results / "speed/recipe.csv"
     with locked(results / "local", ".recorded", seconds=60):  # another trial may end at the same time
-        if path.exists():
-            table = pd.concat([read_frame(path), table]).drop_duplicates(KEY, keep="last")
-        write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
-    return table
+        update_table(path, rows, KEY)
+        return read_frame(path)

@@ -10,8 +10,10 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.strict_files import read_table
+from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.metrics import TABULATED
 
 
@@ -38,6 +40,19 @@ def read_frame(path: Path, dtype: type | None = None) -> pd.DataFrame:
     """The frame in a .csv file that a command wrote. Raises UserError for what pandas would repair in silence."""
     read_table(path)
     return pd.read_csv(path, dtype=dtype)  # type: ignore[arg-type]
+
+
+def update_table(path: Path, rows: Sequence[dict[str, Any]], key: Sequence[str]) -> list[dict[str, Any]]:
+    """Write rows into a .csv file, each in place of that with the same `key`; others are kept. Return all.
+
+    Raises UserError for a table with other columns, which is kept, and for a damaged one.
+    """
+    lines: list[dict[str, Any]] = [*(read_table(path) if path.exists() else []), *rows]
+    if any(line.keys() != rows[-1].keys() for line in lines):
+        raise UserError(f"{path}: has other columns than {', '.join(rows[-1])}; delete it and measure again")
+    every = [*{tuple(str(line[name]) for name in key): line for line in lines}.values()]
+    write_atomically(path, csv_text([*rows[-1]], every))
+    return every
 
 
 # -------------------------------------------------------------------------------------------------------------- LaTeX

@@ -12,6 +12,7 @@ from torch import nn
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import bench
+from hmerbench.benchmarks.report.documents import update_table
 from hmerbench.models.layers import Dropout
 from hmerbench.models.settings import CoMERSettings, LanguageConfig
 
@@ -81,9 +82,8 @@ def test_all_rows_are_written(
 
 def test_rows_not_measured_are_kept(tmp_path: Path) -> None:
     old = [make_row(name) for name in ("train_step_fp32", "train_step_bf16")]
-    bench.save(tmp_path / "cpu.csv", old)
-    added = make_row("language_step_fp32")
-    bench.save(tmp_path / "cpu.csv", [old[0] | {"fast": 3.0}, added])
+    update_table(tmp_path / "cpu.csv", old, ["benchmark"])
+    update_table(tmp_path / "cpu.csv", [old[0] | {"fast": 3.0}, make_row("language_step_fp32")], ["benchmark"])
     table: Any = pd.read_csv(tmp_path / "cpu.csv").set_index("benchmark")
     assert list(table.index) == ["train_step_fp32", "train_step_bf16", "language_step_fp32"]
     assert list(table["fast"]) == [3.0, 2.0, 2.0]
@@ -92,7 +92,7 @@ def test_rows_not_measured_are_kept(tmp_path: Path) -> None:
 def test_a_table_with_other_columns_is_kept(tmp_path: Path) -> None:
     (tmp_path / "cpu.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match=r"cpu\.csv: has other columns"):
-        bench.save(tmp_path / "cpu.csv", [])
+        update_table(tmp_path / "cpu.csv", [make_row("train_step_fp32")], ["benchmark"])
     assert (tmp_path / "cpu.csv").read_text() == "a,b\n1,2\n"
 
 
