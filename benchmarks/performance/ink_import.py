@@ -15,11 +15,10 @@ from hmerbench.benchmarks.data.importing.source import Choice
 from hmerbench.benchmarks.data.importing.write import import_data
 from hmerbench.benchmarks.data.samples import at_random
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.calibration import read
 from hmerbench.benchmarks.printing import console
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
-from hmerbench.benchmarks.report.documents import from_template
+from hmerbench.benchmarks.report.documents import from_template, write_texts
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import TRAIN
@@ -94,9 +93,8 @@ def from_ink(crohme: Path, weights: Path, sample: int, results: Path) -> list[Pa
                 console.print(f"{split}/{id_}\n  published: {published}\n  imported:  {drawn}", markup=False)
             tests = split != TRAIN and sample
             rows.append(found.row() | (both_read(recognizer, archive, imported, split, sample) if tests else {}))
-    write_atomically(results / "ink.csv", csv_text([*rows[-1]], rows))
-    write_atomically(results / "ink.md", page(rows, splits, recognizer.name))
-    return [results / "ink.csv", results / "ink.md"]
+    texts = {"ink.csv": csv_text([*rows[-1]], rows), "ink.md": page(rows, splits, recognizer.name)}
+    return write_texts({results / name: text for name, text in texts.items()})
 
 
 def page(rows: Sequence[Row], splits: Sequence[Compared], network: str) -> str:

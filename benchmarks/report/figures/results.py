@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.report.paper import YEAR, model_name, reference
+from hmerbench.benchmarks.report.paper import YEAR, model_name, position, reference
 from hmerbench.benchmarks.report.presets import preset_labels, rung
 from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -67,21 +67,16 @@ def reported(percent: float, n: int) -> Rate:
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
     """(recipe, preset label) -> its seeds scored on all of `YEAR`, in the order of the paper and of the ladder."""
     labels, rows = preset_labels(runs), dict[tuple[str, str], list[RunFolder]]()
-    for run in sorted(runs, key=lambda run: (_position(run.recipe), rung(run.preset), run.seed)):
+    for run in sorted(runs, key=lambda run: (position(run.recipe), rung(run.preset), run.seed)):
         score = run.scores.get(YEAR)
         if score and score.n == crohme().n(YEAR):
             rows.setdefault((run.recipe, labels[run]), []).append(run)
     return rows
 
 
-def _position(recipe: str) -> tuple[int, str]:
-    """Sort key: the paper's order, then other recipes by name."""
-    return list(LOOKS).index(recipe) if recipe in LOOKS else len(LOOKS), recipe
-
-
 def looks_of(recipes: Iterable[str]) -> dict[str, Look]:
     """recipe -> its look: the paper's rows look alike in every figure, others are told apart within one."""
-    names = sorted({*recipes}, key=_position)
+    names = sorted({*recipes}, key=position)
     return LOOKS | dict(zip((name for name in names if name not in LOOKS), cycle(OTHER_LOOKS)))
 
 
@@ -105,18 +100,16 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     recipes = {model_name(recipe): recipe for recipe in reference()["recipes"]}
     by_paper = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
     panels: dict[str, dict[str, list[Rate]]] = {}
-    for (recipe, preset), seeds in sorted(
-        seeds_of_rows(runs).items(), key=lambda row: rung(row[0][1].partition(" ")[0])
-    ):
-        if not all(run.scores[YEAR].by_length for run in seeds):
-            continue
-        rates = [rate(seeds, lambda row: row.errors == 0, bucket) for bucket in BUCKETS]
-        panels.setdefault(f"reproduced, preset {preset}", {})[recipe] = rates
+    rows = sorted(seeds_of_rows(runs).items(), key=lambda row: rung(row[0][1].partition(" ")[0]))
+    for (recipe, preset), seeds in rows:
+        if all(run.scores[YEAR].by_length for run in seeds):
+            rates = [rate(seeds, lambda row: row.errors == 0, bucket) for bucket in BUCKETS]
+            panels.setdefault(f"reproduced, preset {preset}", {})[recipe] = rates
     panels = {name: panel for name, panel in panels.items() if len(panel) > 1} or panels
     panels = {"reported": by_paper} | panels
     figure = Figure(figsize=(WIDTH, 0.9 + 1.4 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    drawn_recipes = sorted({recipe for panel in panels.values() for recipe in panel}, key=_position)
+    drawn_recipes = sorted({recipe for panel in panels.values() for recipe in panel}, key=position)
     looks = looks_of(drawn_recipes)
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
         for recipe, rates in panel.items():
@@ -191,7 +184,7 @@ PANELS = {"loss": "loss", "lr": "learning rate", "images_per_s": "images / s", "
 def training(runs: Sequence[RunFolder], preset: str) -> Figure:
     """Loss, learning rate, images per second and, if measured, token match on held-out data by epoch, for the runs
     labeled `preset`."""
-    runs = sorted(runs, key=lambda run: (_position(run.recipe), run.seed))
+    runs = sorted(runs, key=lambda run: (position(run.recipe), run.seed))
     looks = looks_of(run.recipe for run in runs)
     panels = [key for key in PANELS if any(key in line for run in runs for line in run.history)]
     figure = Figure(figsize=(WIDTH, 0.6 + 0.95 * len(panels)))
