@@ -213,7 +213,7 @@ class DecoderStack(nn.Module):
     def forward(
         self, x_GXD: Tensor, memory: Memory, bias_G11L: Tensor, earlier: Earlier, trace: Trace | None = None
     ) -> Tensor:
-        """Words [G, X, D] after all layers; `hidden` is `lowest` of padding."""
+        """Words [G, X, D] after all layers; the bias is `lowest` of padding."""
         weights = None
         for j, (layer, (key, value)) in enumerate(zip(self.layers, memory, strict=True)):
             x_GXD = layer.add_words(x_GXD, earlier.attend(j, layer.self_attn, x_GXD))

@@ -55,10 +55,7 @@ def test_masked_batch_norm_is_batch_norm_of_the_valid_positions() -> None:
     valid = torch.rand(5, 1, 4, 6) > 0.4
     keep = valid[:, 0]
     for momentum in (0.1, None):
-        ours, theirs = (
-            nn.BatchNorm2d(3, momentum=momentum).double(),
-            nn.BatchNorm1d(3, momentum=momentum).double(),
-        )
+        ours, theirs = (kind(3, momentum=momentum).double() for kind in (nn.BatchNorm2d, nn.BatchNorm1d))
         for training in (True, True, False):
             ours.train(training)
             theirs.train(training)

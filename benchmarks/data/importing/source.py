@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,6 @@ from hmerbench.evaluation import InputError, lines
 from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, read_text
 from hmerbench.evaluation.strict import first_twice
 
-MAX_IMAGE = 64 << 20  # bytes
 NO_CAPTION, NO_IMAGE = "no caption for the image", "no image for the caption"
 MAX_TABLE = 1 << 30  # bytes of images in one file
 MAX_TEXT = 256 << 20  # bytes of a list of captions; an archive's have 64 MB
@@ -51,8 +50,8 @@ class Row:
     latex: str  # as the source has it
     changes: dict[str, int]  # of the caption, by rule
     prepared: tuple[str, ...]  # what was done to the image
-    start: int = field(repr=False)  # of the image in the spool
-    size: int = field(repr=False)
+    start: int  # of the image in the spool
+    size: int
 
 
 class Source:

@@ -22,7 +22,8 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from hmerbench.benchmarks.data.importing.source import MAX_IMAGE, Expression, Source, split_of, split_of_image
+from hmerbench.benchmarks.data.importing.source import Expression, Source, split_of, split_of_image
+from hmerbench.benchmarks.data.layout import MAX_IMAGE_BYTES
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
@@ -157,7 +158,7 @@ LATEX = (
 )
 FIRST = 5  # rows that tell what a table holds
 NOT_JSON = "not JSON"
-ROWS = 8  # of parquet read at a time: a file may have one image of MAX_IMAGE for all of its rows
+ROWS = 8  # of parquet read at a time: a file may have one image of MAX_IMAGE_BYTES for all of its rows
 MAX_GROWTH = 10  # times the size of a parquet file: images are compressed already
 SPLIT, WRITER = ("split", "subset", "set"), ("writer", "writer_id", "user")
 
@@ -256,7 +257,7 @@ def read_parquet(source: Source) -> Iterator[Expression]:
         except (arrow.ArrowException, OSError) as error:
             source.leave_out(table, f"not parquet ({one_line(error)})")
             continue
-        if unpacked > max(MAX_IMAGE, MAX_GROWTH * len(content)):
+        if unpacked > max(MAX_IMAGE_BYTES, MAX_GROWTH * len(content)):
             source.leave_out(table, f"its {len(content):,} bytes unpack to {unpacked:,}")
             continue
         kinds = {name: file.schema_arrow.field(name).type for name in columns}
@@ -273,7 +274,7 @@ def read_parquet(source: Source) -> Iterator[Expression]:
                 content = held.get("bytes") if isinstance(held, dict) else held
                 path = (held.get("path") if isinstance(held, dict) else "") or f"{PurePosixPath(table).stem}_{number}"
                 latex = value(row, LATEX)
-                if not isinstance(content, bytes) or not latex or len(content) > MAX_IMAGE:
+                if not isinstance(content, bytes) or not latex or len(content) > MAX_IMAGE_BYTES:
                     source.leave_out(f"{table}, row {number}", "no image or no LaTeX in the row")
                     continue
                 split = value(row, SPLIT) or split_of(table)
