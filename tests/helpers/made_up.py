@@ -7,6 +7,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.metrics import BUCKETS, Bucket, Expression, percent
 from hmerbench.evaluation.scoring.score import Score
@@ -15,6 +17,12 @@ from hmerbench.evaluation.scoring.score import Score
 def put(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
+
+
+def put_config(folder: Path, **keys: Any) -> None:
+    """config.yaml, with these keys in place of those that are there."""
+    path = folder / "config.yaml"
+    put(path, yaml.safe_dump((yaml.safe_load(path.read_text()) if path.exists() else {}) | keys))
 
 
 def put_score(folder: Path, split: str, n: int, exact: int, **over: Any) -> None:

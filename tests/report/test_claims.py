@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from hmerbench.benchmarks.report import claims
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.scored_runs import Step
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.metrics import bucket
-from tests.helpers.made_up import put_environment, put_score
+from tests.helpers.made_up import put, put_config, put_environment, put_score
 from tests.helpers.paths import ROOT
 
 DOCUMENT = (ROOT / "results/CLAIMS.md").read_text()
@@ -125,9 +124,7 @@ def test_a_verdict_that_parts_from_its_numbers_is_found(old: str, new: str) -> N
 def put_run(root: Path, recipe: str, preset: str, seed: int, long_rate: float, **environment: Any) -> None:
     """A run that reads 60 % of expressions of 5 tokens and `long_rate` of those of 25, in sheets of ten."""
     folder = root / recipe / f"{preset}-seed{seed}"
-    (folder / "scores").mkdir(parents=True)
-    config = {"recipe": recipe, "preset": preset, "seed": seed, "data": {"name": "crohme", "digest": "ab" * 32}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    put_config(folder, recipe=recipe, preset=preset, seed=seed, data={"name": "crohme", "digest": "ab" * 32})
     put_environment(folder, **environment)
     draw = np.random.default_rng((seed, *recipe.encode()))
     for year in crohme().tests:
@@ -141,7 +138,7 @@ def put_run(root: Path, recipe: str, preset: str, seed: int, long_rate: float, *
             lines.append(
                 f'w{index // 10}_{index},converted,{wrong},{wrong},0,{exact},{exact},,{tokens},"{bucket(tokens)}"'
             )
-        (folder / f"scores/{year}.csv").write_text("\n".join(lines) + "\n")
+        put(folder / f"scores/{year}.csv", "\n".join(lines) + "\n")
         put_score(folder, year, n, right)
 
 

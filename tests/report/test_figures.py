@@ -12,7 +12,6 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 import pytest
-import yaml
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -28,7 +27,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoreboard.card import read_cards
 from hmerbench.evaluation.scoring.metrics import BUCKETS, Bucket
-from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
+from tests.helpers.made_up import put, put_config, put_environment, put_expressions, put_history, put_score
 from tests.helpers.paths import MEDIUM, ROOT
 
 RESULTS = ROOT / "results"
@@ -53,9 +52,7 @@ def style():
 def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: int = 7, more: int = 0) -> Path:
     """A complete made-up run; `more` adds correct expressions to the shortest bucket."""
     folder = results / "reproduced" / recipe / f"{preset}-seed{seed}"
-    for kind in ("scores", "errors"):
-        (folder / kind).mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"recipe": recipe, "preset": preset, "seed": seed, "data": {}}))
+    put_config(folder, recipe=recipe, preset=preset, seed=seed, data={})
     put_environment(folder)
     put_history(folder, [{"seconds": 1.0} | ({"val_token_exprate": 31.5} if last else {}) for last in (0, 0, 0, 1)])
     for year, n in (("2014", 986), ("2019", 1199)):
@@ -78,7 +75,7 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
             "structure": [{"structure": "line", "n": 20, "exact": 5}, {"structure": "root", "n": 0, "exact": 0}],
             "length": [asdict(row) for row in length],
         }
-        (folder / f"errors/{year}.json").write_text(json.dumps(errors))
+        put(folder / f"errors/{year}.json", json.dumps(errors))
     return folder
 
 
@@ -272,8 +269,7 @@ def test_errors_are_drawn_for_the_first_seed_of_a_row(tmp_path: Path) -> None:
     other = put_run(tmp_path, preset="gpu", seed=9)
     drawn = {name for name, _ in figures.draw(tmp_path) if name.startswith("errors")}
     assert drawn == {"errors-bttr-paper-seed7", "errors-bttr-gpu-seed8"}
-    config = yaml.safe_load((other / "config.yaml").read_text()) | {"data": {"scale": 0.5}}
-    (other / "config.yaml").write_text(yaml.safe_dump(config))
+    put_config(other, data={"scale": 0.5})
     drawn = {re.sub(r"gpu-\w{8}", "gpu-DIGEST", name) for name, _ in figures.draw(tmp_path)}
     assert drawn >= {"errors-bttr-gpu-DIGEST-seed8", "errors-bttr-gpu-DIGEST-seed9", "training-gpu-DIGEST"}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import summary, tables
@@ -21,7 +20,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.metrics import TABULATED, WITHIN
-from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
+from tests.helpers.made_up import put_config, put_environment, put_expressions, put_history, put_score
 from tests.helpers.paths import ROOT
 
 RESULTS = ROOT / "results"
@@ -42,10 +41,8 @@ def put_run(
     suffix: str = "-00000000",
 ) -> Path:
     folder = root / recipe / f"{preset}-seed{seed}{suffix}"
-    (folder / "scores").mkdir(parents=True, exist_ok=True)
     search = {"limit": limit, "beam_size": 10, "scales": list(scales)}
-    config = {"recipe": recipe, "preset": preset, "seed": seed, "data": data or CROHME, "search": search}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    put_config(folder, recipe=recipe, preset=preset, seed=seed, data=data or CROHME, search=search)
     put_score(folder, split, n, exact, le1=exact + 10, le2=exact + 20, le3=exact + 30)
     put_expressions(folder, split, (int(k >= exact) for k in range(n)))
     return folder
@@ -190,9 +187,7 @@ def test_counts_stand_beside_the_neutral_ones_and_the_ceilings(tmp_path: Path) -
 def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr", seed=7, exact=100)
     more = put_run(tmp_path / "runs", "bttr", seed=8, exact=200)
-    config = yaml.safe_load((more / "config.yaml").read_text())
-    config["data"] |= {"sub_expressions": 3, "substitution": 0.25}
-    (more / "config.yaml").write_text(yaml.safe_dump(config))
+    put_config(more, data=CROHME | {"sub_expressions": 3, "substitution": 0.25})
     tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     found = rows(tmp_path / "local/table1.csv", source="local")
     cells = [(row["added"], row["exprate"], row["seeds"]) for row in found]
@@ -305,9 +300,8 @@ def test_who_made_a_run_is_told(tmp_path: Path) -> None:
     put_environment(put_run(root, "comer-cross", "small", suffix=""), **gpu, resumed=[suite])
     both = put_run(root, "comer-fusion", "small", suffix="")
     put_environment(both, **suite, trained_in="small-seed7-12345678")
-    config = yaml.safe_load((both / "config.yaml").read_text())
-    config["search"]["together"] = {"runs": ["results/reproduced/comer-self/small-seed7"], "digests": ["0" * 16]}
-    (both / "config.yaml").write_text(yaml.safe_dump(config))
+    together = {"runs": ["results/reproduced/comer-self/small-seed7"], "digests": ["0" * 16]}
+    put_config(both, search={"together": together})
     put_history(own, [{"seconds": 90.0}, {"seconds": 30.0}])
     sources = {row["model"]: row["source"] for row in tables.committed(tmp_path)["table1"].to_dict("records")}
     models = ("BTTR", "CoMER (Self)", "CoMER (Cross)", "CoMER (Fusion)")
@@ -315,8 +309,7 @@ def test_who_made_a_run_is_told(tmp_path: Path) -> None:
     lines = {row[0]: row for row in cells_of(provenance(root))}
     programs = {model: lines[model][3] for model in models}
     assert [*programs.values()] == ["suite", "external", "external, then suite", "suite, and external"]
-    config["search"]["together"]["runs"] = ["results/reproduced/nowhere/small-seed7"]
-    (both / "config.yaml").write_text(yaml.safe_dump(config))
+    put_config(both, search={"together": together | {"runs": ["results/reproduced/nowhere/small-seed7"]}})
     assert RunFolder(both).external  # what is not here is not known
     assert lines["CoMER (Cross)"][4:7] == ["H200, then EPYC", "GPU, then no matrix unit", "2.11.0, then 2.13.0"]
     assert lines["CoMER (Self)"][9] == "0123456" and lines["BTTR"][-3:] == ["2 (core)", "20", "no"]
@@ -380,8 +373,8 @@ def test_runs_of_other_settings_are_never_pooled(tmp_path: Path) -> None:
 def test_no_distortion_at_all_is_no_distortion_but_scale(tmp_path: Path) -> None:
     runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr", "comer-self")]
     for run, distortions in zip(runs, (None, {"scale": [0.7, 1.4], "rotation": 0.0}), strict=True):
-        (run.path / "config.yaml").write_text(yaml.safe_dump(run.stored | {"augmentation": distortions}))
-    assert set(preset_labels([RunFolder(run.path) for run in runs]).values()) == {"smoke"}
+        put_config(run.path, augmentation=distortions)
+    assert set(preset_labels(runs).values()) == {"smoke"}
 
 
 def test_rows_differ_in_the_directions_that_a_network_reads_in(tmp_path: Path) -> None:
@@ -389,9 +382,8 @@ def test_rows_differ_in_the_directions_that_a_network_reads_in(tmp_path: Path) -
     runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr-original", "bttr-uni")]
     for run, direction in zip(runs, ("both", "l2r"), strict=True):
         model = {"network": "bttr-original", "bidirectional": direction == "both"}
-        changed = run.stored | {"model": model, "search": {"direction": direction}}
-        (run.path / "config.yaml").write_text(yaml.safe_dump(changed))
-    assert set(preset_labels([RunFolder(run.path) for run in runs]).values()) == {"smoke"}
+        put_config(run.path, model=model, search={"direction": direction})
+    assert set(preset_labels(runs).values()) == {"smoke"}
 
 
 def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
