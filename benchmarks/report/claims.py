@@ -7,7 +7,7 @@ claims of a family (Holm).
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, variance
@@ -159,35 +159,32 @@ def _cell(step: Step) -> str:
     return f"{step.told()}, {counted(step.seeds, 'seed') if step.seeds else 'no seed in common'}"
 
 
+def _open(claim: str, reported: str, elsewhere: str) -> dict[str, str]:
+    """The line of a claim that no preset can decide."""
+    return {"claim": claim, "reported": reported, "family": "–", "verdict": "**open**", "elsewhere": elsewhere}
+
+
 def _level(table: Path) -> list[dict[str, str]]:
     """The claim on how much CoMER reads: the authors' predictions, counted again."""
     if not table.exists():
         return []
     found = {row["year"]: row for row in read_table(table) if row["system"] == "comer" and row["missing"]}
-    years, told = ", ".join(reference()["table2"]), [models["CoMER"][0] for models in reference()["table2"].values()]
-    counted_again = [f"{100 * int(found[year]['exact']) / int(found[year]['n']):.2f}" for year in found]
-    words = f"the released network's predictions, counted again: {', '.join(counted_again)}; not trained here"
-    line = {"claim": f"CoMER reads so many % of {years} (Table 2)", "family": "–", "verdict": "**open**"}
-    return [line | {"reported": ", ".join(f"{rate:.2f}" for rate in told), "elsewhere": words}]
+    again = ", ".join(f"{100 * int(row['exact']) / int(row['n']):.2f}" for row in found.values())
+    told = {year: f"{models['CoMER'][0]:.2f}" for year, models in reference()["table2"].items()}
+    words = f"the released network's predictions, counted again: {again}; not trained here"
+    return [_open(f"CoMER reads so many % of {', '.join(told)} (Table 2)", ", ".join(told.values()), words)]
 
 
-def _language(table: Path) -> list[dict[str, str]]:
+def _language(table: Path) -> Iterator[dict[str, str]]:
     """The claims on language models: perplexities, of too few seeds for an interval."""
-    if not table.exists():
-        return []
-    found = {row["recipe"]: row for row in read_table(table)}
-    lines = []
-    for claim in reference()["language_claims"]:
+    found = {row["recipe"]: row for row in read_table(table)} if table.exists() else {}
+    for claim in reference()["language_claims"] if found else ():
         worse, better = found[claim["from"]], found[claim["to"]]
-        if not (worse["reproduced"] and better["reproduced"]):
-            continue
-        told, ours = (float(better[key]) - float(worse[key]) for key in ("reported", "reproduced"))
-        seeds = f"{worse['seeds']} and {counted(int(better['seeds']), 'seed')}: no interval"
-        line = {"claim": f"{claim['claim']} ({claim['where']})", "reported": f"{told:+.1f} perplexity", "family": "–"}
-        line["verdict"] = "**open**"
-        line["elsewhere"] = f"{ours:+.2f} perplexity, {seeds}"
-        lines.append(line)
-    return lines
+        if worse["reproduced"] and better["reproduced"]:
+            told, ours = (float(better[key]) - float(worse[key]) for key in ("reported", "reproduced"))
+            seeds = f"{worse['seeds']} and {counted(int(better['seeds']), 'seed')}: no interval"
+            words = f"{ours:+.2f} perplexity, {seeds}"
+            yield _open(f"{claim['claim']} ({claim['where']})", f"{told:+.1f} perplexity", words)
 
 
 def _visible_with(group: Group) -> list[dict[str, str]]:
