@@ -121,17 +121,15 @@ def _group(preset: str, conditions: str, scored: Sequence[tuple[RunFolder, Seque
     """The group of some runs, with their verdicts on the sets beside each."""
     latest = {(run.recipe, run.seed): (run, sets) for run, sets in scored}
     runs = {key: latest[key] for key in sorted(latest, key=lambda key: (position(key[0]), key[1]))}
-    right = pd.DataFrame(
-        {
-            key: pd.Series({f"{name}/{id_}": n == 0 for name in sets for id_, n in run.error_counts(name).items()})
-            for key, (run, sets) in runs.items()
-        }
-    )
-    first, lacking = next(iter(runs)), right.isna()
-    if other := next((key for key in runs if not lacking[key].equals(lacking[first])), None):
-        paths = f"{runs[first][0].path} and {runs[other][0].path}"
-        raise UserError(f"{paths}: scored on different expressions; score them again")
-    return Group(preset, conditions, {key: run for key, (run, _) in runs.items()}, right.sort_index())
+    ids, right = list[str](), dict[tuple[str, int], np.ndarray]()
+    for key, (run, sets) in runs.items():
+        found = {f"{name}/{id_}": n == 0 for name in sets for id_, n in run.error_counts(name).items()}
+        ids = ids or sorted(found)  # equal ids are kept once
+        if found.keys() != {*ids}:
+            paths = f"{next(iter(runs.values()))[0].path} and {run.path}"
+            raise UserError(f"{paths}: scored on different expressions; score them again")
+        right[key] = np.array([found[id_] for id_ in ids])
+    return Group(preset, conditions, {key: run for key, (run, _) in runs.items()}, pd.DataFrame(right, index=ids))
 
 
 def sampled_rate(

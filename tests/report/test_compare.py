@@ -306,6 +306,14 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         compare([], tmp_path, "2014")
 
 
+def test_rows_of_other_expressions_are_refused(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "bttr", 7, 0.3)
+    other = make_run(tmp_path / "runs", "comer-self", 7, 0.3) / "scores/2014.csv"
+    other.write_text(other.read_text().replace("e399,", "f399,"))
+    with pytest.raises(UserError, match=r"bttr/small-seed7 and .*comer-self/small-seed7: scored on different express"):
+        compare([], tmp_path, "2014")
+
+
 # ------------------------------------------------------------------------------------------------ statistics
 
 
