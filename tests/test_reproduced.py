@@ -25,9 +25,10 @@ from hmerbench.models.weights import load_weights
 from tests.helpers.paths import INK, ROOT
 
 RUNS = [run.path for run in RunFolder.under(ROOT / "results/reproduced")]
+CONTROL = [run.path for run in RunFolder.under(ROOT / "results/control")]  # in no table
 READ = [  # by year, as all runs read much alike
     pytest.param(year, run, id=f"{year}-{run.parent.name}/{run.name}")
-    for year, run in sorted((file.stem, run) for run in RUNS for file in run.glob("predictions/*.tsv"))
+    for year, run in sorted((file.stem, run) for run in (*RUNS, *CONTROL) for file in run.glob("predictions/*.tsv"))
 ]
 
 
