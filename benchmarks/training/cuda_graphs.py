@@ -82,8 +82,8 @@ class Replays:
     def _recorded(self, work: Work) -> tuple[Callable[[], Any], Any] | None:
         if (recorded := self.record(work)) is None:
             self.full = True
-            recorded_steps = f"no memory for more than {len(self.recorded)} recorded steps"
-            err_console.print(f"{recorded_steps}: others run kernel by kernel")
+            limit = f"no memory for more than {len(self.recorded)} recorded steps"
+            err_console.print(f"{limit}: others run kernel by kernel")
         return recorded
 
     def anew(self, record: Record) -> "Replays":
