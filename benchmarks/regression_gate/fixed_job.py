@@ -9,7 +9,7 @@
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from hmerbench.benchmarks.training.learner import loss_and_accuracy
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoring.inputs import read_predictions, tsv
-from hmerbench.evaluation.scoring.metrics import METRICS
+from hmerbench.evaluation.scoring.metrics import METRICS, Expression
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg.latex_commands import SYMBOLS
 from hmerbench.models.weights import load_weights
@@ -87,8 +87,12 @@ def _scored(name: str, predictions: Path, truth: str, workdir: Path | None = Non
     result = evaluate(predictions, truth, NO_FIELDS, workdir)
     counts = asdict(result.score)
     values: Values = {f"{name}: {key}": counts[key] for key in COUNTS}
-    rows = {row.id: str(list(asdict(row).values())) for row in result.expressions}
-    return values | {f"{name}: every expression": digest(rows)}
+    return values | {f"{name}: every expression": verdicts(result.expressions)}
+
+
+def verdicts(rows: Iterable[Expression]) -> str:
+    """The digest of a per-expression table."""
+    return digest({row.id: str(list(asdict(row).values())) for row in rows})
 
 
 def _converted(text: str, id_: str) -> str:

@@ -1,11 +1,11 @@
 """The exported networks and their reader in numpy, against PyTorch's search."""
 
 import ast
-import copy
 import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -161,7 +161,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "densewap":
-            model, config = known("densewap")
+            model, config = known("densewap", **{"model.num_layers": 4})
         else:
             medium: Recognizer = request.getfixturevalue("medium")
             model, config = medium.model, medium.config.changed(SHORT)
@@ -213,11 +213,11 @@ def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_
     assert done.stdout == " ".join(next(iter(expected(model, config, drawing())))) + "\n"
 
 
-@pytest.mark.long
-def test_smaller_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, config = known("bttr-original", **{"model.num_decoder_layers": 1})
-    traced = [*onnx_files.programs(stepwise(model))]  # once, which takes seconds
-    monkeypatch.setattr(onnx_files, "programs", lambda _: copy.deepcopy(traced))
+def test_smaller_weights(
+    medium: Recognizer, traced: Callable[..., list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, config = medium.model, medium.config.changed(SHORT)
+    monkeypatch.setattr(onnx_files, "programs", traced)
     sizes, scores = {}, {}
     for weights in ("float32", "float16", "int8"):
         write_onnx(model, config, tmp_path / weights, weights)
