@@ -123,6 +123,7 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
         assert path.read_text() == (ROOT / path.relative_to(tmp_path)).read_text(), f"{path.name}: run make tables"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
 def test_four_scales_recognize_more_than_one(crohme):
     """The criterion for the scales of the preset medium: training expressions, a quarter of their symbols replaced."""

@@ -170,6 +170,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return folder, model, config
 
 
+@pytest.mark.long
 def test_an_exported_network_reads_as_in_pytorch(exported: tuple[Path, Network, Config]) -> None:
     """Of other sizes than the image that it was exported with, and with any number of hypotheses; with the scores that
     it has before it is exported."""
