@@ -5,7 +5,6 @@ said in one line, with the key that was probably meant."""
 import difflib
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +16,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation import lines
-from hmerbench.evaluation.strict import MAX_VALUES, MAX_YAML, NUMBERS, Loader, most_values, rows_of
-from hmerbench.models.files import one_line, parse_json
+from hmerbench.evaluation.strict import MAX_VALUES, MAX_YAML, NUMBERS, most_values, parse_yaml, rows_of
+from hmerbench.models.files import first_fault, one_line, parse_json
 from hmerbench.models.settings import NETWORKS, UNNAMED, settings_class
 
 LIMITS = {".json": 8 << 20, ".jsonl": 8 << 20, ".csv": 64 << 20}  # in bytes
@@ -68,47 +67,17 @@ def _text(path: Path) -> str:
 # ---------------------------------------------------------------------------------------------------------------- YAML
 
 
-if yaml.__with_libyaml__:
-    from yaml.cyaml import CParser  # pyright: ignore[reportAttributeAccessIssue] (its stubs lack it)
-
-    class _FastLoader(CParser, Loader):
-        """The same for `_PLAIN` text, ten times as fast: a thousand runs have as many settings."""
-
-        def __init__(self, text: str):
-            CParser.__init__(self, text)
-            yaml.constructor.SafeConstructor.__init__(self)
-            yaml.resolver.Resolver.__init__(self)
-else:
-    _FastLoader = Loader  # pyright: ignore[reportAssignmentType]
-
-
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes text which `Loader` would read as a number."""
+    """SafeDumper that quotes text which would be read as a number."""
 
 
 for _tag, _pattern in NUMBERS.items():
     _Dumper.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
 
 
-# What both loaders read alike, and what nests no deeper than it is indented: names, numbers and lists of these
-_PLAIN = re.compile(
-    r"(( {0,18}(- )?[\w.+-]+:)?( {0,18}([\w.+/-]+( [\w.+/-]+)*|'[\w.+-]*'|\[[^][{}&*!\"'#\n]*\]|\{\}))?\n)*", re.ASCII
-)
-
-
 def to_yaml(keys: Mapping[str, Any]) -> str:
     """YAML from which `read_yaml` gets the same keys and values."""
     return yaml.dump(dict(keys), Dumper=_Dumper, sort_keys=False)
-
-
-def parse_yaml(text: str) -> Any:
-    """The value of a YAML document. Raises YAMLError, or another ValueError for a date such as 1999-13-01."""
-    if len(text) > MAX_YAML:
-        raise ValueError(f"longer than {MAX_YAML:,} characters")
-    if _PLAIN.fullmatch(text):
-        with suppress(yaml.YAMLError):  # whose words are the other loader's
-            return yaml.load(text, _FastLoader)
-    return yaml.load(text, Loader)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -186,13 +155,6 @@ def validate(model: type[Settings], keys: Mapping[str, Any], source: str) -> Set
             fault = f"{where}: no such key{hint}"
         more = f" (and {count - 1} more)" if count > 1 else ""
         raise UserError(f"{source}: {fault}{more}") from None
-
-
-def first_fault(error: ValidationError, start: int = 0) -> str:
-    """The first fault, after its location: keys, and list indices, which count from `start`."""
-    first = error.errors()[0]
-    where = ".".join(str(part + start) if isinstance(part, int) else part for part in first["loc"])
-    return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
 
 
 def schema(model: type[BaseModel], network: str = UNNAMED) -> dict[str, dict[str, Any]]:

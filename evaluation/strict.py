@@ -74,12 +74,40 @@ for _tag, _pattern in NUMBERS.items():
     Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
 
 
+if yaml.__with_libyaml__:
+    from yaml.cyaml import CParser  # pyright: ignore[reportAttributeAccessIssue] (its stubs lack it)
+
+    class _FastLoader(CParser, Loader):
+        """The same for `_PLAIN` text, ten times as fast: a thousand runs have as many settings."""
+
+        def __init__(self, text: str):
+            CParser.__init__(self, text)
+            yaml.constructor.SafeConstructor.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
+else:
+    _FastLoader = Loader  # pyright: ignore[reportAssignmentType]
+
+
+# What both loaders read alike, and what nests no deeper than it is indented: names, numbers and lists of these
+_PLAIN = re.compile(
+    r"(( {0,18}(- )?[\w.+-]+:)?( {0,18}([\w.+/-]+( [\w.+/-]+)*|'[\w.+-]*'|\[[^][{}&*!\"'#\n]*\]|\{\}))?\n)*", re.ASCII
+)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML document. Raises YAMLError, or another ValueError for a date such as 1999-13-01."""
+    if len(text) > MAX_YAML:
+        raise ValueError(f"longer than {MAX_YAML:,} characters")
+    if _PLAIN.fullmatch(text):
+        with suppress(yaml.YAMLError):  # whose words are the other loader's
+            return yaml.load(text, _FastLoader)
+    return yaml.load(text, Loader)
+
+
 def yaml_of(text: str, where: object) -> Any:
     """The value of a YAML document. Raises InputError, beginning with `where`."""
-    if len(text) > MAX_YAML:
-        raise InputError(f"{where}: is longer than {MAX_YAML:,} characters; keep what is needed")
     try:
-        return yaml.load(text, Loader)
+        return parse_yaml(text)
     except (yaml.YAMLError, ValueError, TypeError) as error:
         told = printable(" ".join(str(error).split()))
         raise InputError(f"{where}: this is not YAML ({told[:120]}); correct it") from None

@@ -15,11 +15,17 @@ class CheckpointError(ValueError):
     """A weights file that cannot be used; the message is one line with the file and the fix."""
 
 
+def first_fault(error: ValidationError, start: int = 0) -> str:
+    """The first fault, after its location: keys, and list indices, which count from `start`."""
+    first = error.errors()[0]
+    where = ".".join(str(part + start) if isinstance(part, int) else part for part in first["loc"])
+    return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
+
+
 def one_line(error: object) -> str:
     """The text of an error on one line of at most 200 characters, for use inside a message."""
     if isinstance(error, ValidationError):  # whose own text ends with an address
-        first = error.errors()[0]
-        error = f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
+        error = first_fault(error)
     return (" ".join(str(error).split()) or type(error).__name__)[:200]
 
 

@@ -8,7 +8,6 @@ from dataclasses import fields, is_dataclass
 import pytest
 import yaml
 
-from hmerbench.benchmarks import strict_files
 from hmerbench.benchmarks.config import FILLED_IN, SCHEMA, Config, Language, Optimizer, Together, Training
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
@@ -19,6 +18,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.benchmarks.strict_files import flat, to_yaml
 from hmerbench.benchmarks.training.trainer import train
+from hmerbench.evaluation import strict
 from hmerbench.models.settings import NETWORKS
 from tests.helpers.made_up import put_history
 from tests.helpers.paths import MEDIUM, ROOT
@@ -509,14 +509,14 @@ TRICKY = [
 def test_the_fast_loader_reads_what_the_strict_one_does() -> None:
     """It is for plain text alone, as all settings are that runs write."""
     shipped = [path.read_text() for path in (ROOT / "results/reproduced").rglob("*.yaml")]
-    assert shipped and all(strict_files._PLAIN.fullmatch(text) for text in shipped)
+    assert shipped and all(strict._PLAIN.fullmatch(text) for text in shipped)
     for text in [*shipped, *(f"a: {value}\nb:\n- {value}\n- [{value}, x]\nc:\n  d: {value}\n" for value in TRICKY)]:
-        assert repr(strict_files.parse_yaml(text)) == repr(yaml.load(text, strict_files.Loader)), text
+        assert repr(strict.parse_yaml(text)) == repr(yaml.load(text, strict.Loader)), text
     for text in ("a: 1\na: 2\n", "a:\n  b: 1\n  b: 2\n", "a: &b 1\nc: *b\n", "- - - - a\n", "a: [b\n", "a: {b: 1}\n"):
         try:
-            expected = repr(yaml.load(text, strict_files.Loader))
+            expected = repr(yaml.load(text, strict.Loader))
         except yaml.YAMLError as error:
             with pytest.raises(yaml.YAMLError, match=re.escape(str(error))):
-                strict_files.parse_yaml(text)
+                strict.parse_yaml(text)
         else:
-            assert repr(strict_files.parse_yaml(text)) == expected
+            assert repr(strict.parse_yaml(text)) == expected

@@ -31,11 +31,12 @@ from hmerbench.benchmarks.recognition.predict import recognize, write_prediction
 from hmerbench.benchmarks.report.documents import read_frame, update_table
 from hmerbench.benchmarks.resolve import refuse_filled_in, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.strict_files import flat, merge, nested, parse_yaml
+from hmerbench.benchmarks.strict_files import flat, merge, nested
 from hmerbench.benchmarks.training.learner import loss_and_accuracy
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.stats import mean_interval
+from hmerbench.evaluation.strict import parse_yaml
 from hmerbench.models.weights import load_weights
 
 CLASSES = {"1-5": range(1, 6), "6-10": range(6, 11), "11-20": range(11, 21), "21+": range(21, 10_000)}  # tokens

@@ -29,9 +29,9 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.regression_gate import Values, fixed_job
 from hmerbench.benchmarks.regression_gate.networks import cost_text
-from hmerbench.benchmarks.strict_files import first_fault, flat, read_plain
+from hmerbench.benchmarks.strict_files import flat, read_plain
 from hmerbench.evaluation.scoring.stats import prediction_interval
-from hmerbench.models.files import one_line
+from hmerbench.models.files import first_fault, one_line
 
 PARTS = ("scores", "numerics", "training")
 # Relative tolerances of the numerics by kind; the others must be equal. Largest differences measured, on one thread,

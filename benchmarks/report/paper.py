@@ -4,8 +4,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from hmerbench.benchmarks.strict_files import parse_yaml
 from hmerbench.evaluation.datasets import crohme
+from hmerbench.evaluation.strict import parse_yaml
 
 
 @cache

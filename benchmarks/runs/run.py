@@ -22,8 +22,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import folders_with, write_atomically
 from hmerbench.benchmarks.language_settings import SCHEMA, LanguageSettings
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.strict_files import first_fault, flat, read_plain, read_yaml, validate
-from hmerbench.models.files import one_line
+from hmerbench.benchmarks.strict_files import flat, read_plain, read_yaml, validate
+from hmerbench.models.files import first_fault, one_line
 
 Settings = TypeVar("Settings", bound=RunSettings)
 

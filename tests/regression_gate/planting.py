@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import hmerbench.benchmarks.resolve
 from hmerbench.benchmarks.paths import CHECKOUT
-from hmerbench.benchmarks.strict_files import parse_yaml
+from hmerbench.evaluation.strict import parse_yaml
 
 Planted = tuple[Callable[[], None], Callable[[], None]]  # how to plant a fault, and how to take it out
 

@@ -21,7 +21,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.files import compressed, write_atomically
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report import summary, tables
@@ -41,9 +41,9 @@ from hmerbench.benchmarks.report.page.browser import (
 from hmerbench.benchmarks.report.paper import YEAR
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import last_own, workspace
-from hmerbench.benchmarks.strict_files import parse_yaml
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
 from hmerbench.evaluation.scoring.metrics import BUCKETS, METRICS, TABULATED, interval_text
+from hmerbench.evaluation.strict import parse_yaml
 
 HEADINGS = {"interval": "95 % interval"} | {metric.rate: metric.heading for metric in TABULATED}
 FOLDED = ("training", "errors")  # of every preset and row: too many to be seen at once
@@ -127,7 +127,7 @@ def _last_used(results: Path, notes: list[str]) -> list[Archive]:
     if place := last_own(results):
         try:
             found.append(open_archive(place, trains=False))
-        except UserError as error:
+        except FAULTS as error:
             notes.append(f"the data of the last job are not shown: {error}")
     return found
 
