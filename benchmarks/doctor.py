@@ -214,7 +214,7 @@ def disk(results: Path) -> Iterator[Check]:
 
 def data(crohme: Path | None, results: Path) -> Iterator[Check]:
     from hmerbench.benchmarks.data.archive import open_archive
-    from hmerbench.benchmarks.errors import UserError
+    from hmerbench.benchmarks.errors import FAULTS
 
     fix = ""  # an archive of one's own names it itself
     if crohme is None:
@@ -227,7 +227,7 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
             return
     try:
         archive = open_archive(crohme)
-    except UserError as error:
+    except FAULTS as error:
         *fault, its_fix = str(error).split("; ")
         yield Check("data", "broken", "; ".join(fault) or its_fix, fix or its_fix)
         return
@@ -260,12 +260,12 @@ def text(ptb: Path | None) -> Iterator[Check]:
 
 def _workspace(crohme: Path | None, results: Path) -> Path:
     from hmerbench.benchmarks.data.archive import open_archive
-    from hmerbench.benchmarks.errors import UserError
+    from hmerbench.benchmarks.errors import FAULTS
     from hmerbench.benchmarks.runs.workspace import workspace
 
     if crohme is None or os.environ.get("MLFLOW_TRACKING_URI"):  # which needs no workspace
         return results / "local/embedded"
-    with suppress(UserError, OSError):  # `data` reports it
+    with suppress(*FAULTS, OSError):  # `data` reports it
         return workspace(open_archive(crohme), results)
     return results
 

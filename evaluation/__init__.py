@@ -31,7 +31,7 @@ def readable(path: object) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
+        raise InputError(f"{path}: is not UTF-8 text; save it as that") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 

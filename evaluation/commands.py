@@ -15,12 +15,7 @@ from hmerbench.evaluation.datasets import TRAIN
 from hmerbench.evaluation.lgeval import results_folder
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoring.conventions import convention
-from hmerbench.evaluation.scoring.inputs import (
-    MAX_CAPTIONS,
-    matched,
-    parse_captions,
-    read_text,
-)
+from hmerbench.evaluation.scoring.inputs import matched, parse_captions
 from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, interval_text
 from hmerbench.evaluation.scoring.notes import left_out, unconverted
 from hmerbench.evaluation.scoring.outcome import Outcome, in_process
@@ -32,6 +27,7 @@ from hmerbench.evaluation.scoring.score import (
     told,
     unseen,
 )
+from hmerbench.evaluation.stores import MAX_CAPTIONS, read_text
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules, rules
 from hmerbench.evaluation.symlg.formula import tokens_of
 

@@ -145,6 +145,7 @@ def test_unwritable_results_and_bad_archives(tmp_path: Path, monkeypatch: pytest
     assert_fixable(only(doctor.data(own, tmp_path)), "warn", "foreign archive")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert "local/foreign-" in only(doctor.tracking(own, tmp_path)).words  # where runs on it go
+    assert only(doctor.tracking(tmp_path / "junk.zip", tmp_path)).status == "ok"  # as `data` reports the archive
 
 
 def test_missing_scripts_fail_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

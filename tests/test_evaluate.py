@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hmerbench.benchmarks import evaluate
 from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.evaluate import evaluate_weights
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -63,7 +63,7 @@ def test_a_committed_network_on_images_of_ones_own(tmp_path: Path, capsys: pytes
     ],
 )
 def test_nothing_is_recognized_where_nothing_can_be_scored(tmp_path: Path, captions, years, message: str):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(FAULTS) as caught:
         evaluate_weights(MEDIUM, own_set(tmp_path / "own", **captions), years, tmp_path / "results")
     assert message in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "results").exists()

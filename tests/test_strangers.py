@@ -12,7 +12,6 @@ import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import read_symbols
-from hmerbench.benchmarks.data.layout import ZipStore
 from hmerbench.benchmarks.data.normalize_image import decoded
 from hmerbench.benchmarks.data.passport import passport
 from hmerbench.benchmarks.data.samples import Sample, with_ink
@@ -22,6 +21,7 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import pack
 from hmerbench.benchmarks.strict_files import read_yaml, to_yaml
+from hmerbench.evaluation.stores import ZipStore
 from tests.helpers.ink import inkml, packed
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive

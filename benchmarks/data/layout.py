@@ -1,159 +1,43 @@
-"""What lies in an archive, in the layout published with CoMER: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}; read
-from an untrusted zip file, or from the same layout unpacked as a folder.
+"""What lies in an archive, in the layout published with CoMER (evaluation/stores.py): captions that can be trained on,
+with their images and ground truth.
 
 A test set of one's own needs no symLg: the ground truth is then made from its captions.
 """
 
 import hashlib
-import lzma
 import re
-import struct
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from hmerbench.benchmarks.data.normalize_image import ENDINGS, mime_type
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted
-from hmerbench.evaluation import InputError, lines
+from hmerbench.evaluation import lines
 from hmerbench.evaluation.datasets import TRAIN, symlg_published
-from hmerbench.evaluation.scoring.inputs import (
-    MAX_BYTES,
-    MAX_CAPTIONS,
-    MAX_FILES,
-    GroundTruth,
-    from_captions,
-    parse_captions,
-)
+from hmerbench.evaluation.scoring.inputs import MAX_FILES, GroundTruth, from_captions, parse_captions
+from hmerbench.evaluation.stores import MAX_CAPTIONS, Store, no_split
 from hmerbench.models.vocab import SPECIAL, Vocabulary
-
-MAX_ENTRIES = 500_000
-MAX_TOTAL = 8 << 30  # bytes unpacked; CROHME is 0.46 GB
-TRUSTED = "take an archive from a trusted source"
-# what zipfile raises for damaged, encrypted or unsupported archives
-DAMAGED = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
-    EOFError, NotImplementedError, RuntimeError, ValueError,
-)  # fmt: skip
-
-
-class ZipStore:
-    """A zip file, read in place and never unpacked to disk. Names are relative to the folder `root` in it.
-
-    Raises UserError for anything but a complete, plain zip of reasonable size.
-    """
-
-    def __init__(self, path: Path, root: str = "data/"):
-        self.path, self._root = path, root
-        try:
-            self._zip = zipfile.ZipFile(path)
-        except DAMAGED as error:
-            raise UserError(
-                f"{path}: truncated, or not a zip archive ({error}); "
-                "give another, or move it away and fetch it again (`make crohme` fetches CROHME's images)"
-            ) from None
-        infos = [info for info in self._zip.infolist() if not info.is_dir()]
-        total = sum(info.file_size for info in infos)
-        if total > MAX_TOTAL or len(infos) > MAX_ENTRIES:
-            raise UserError(
-                f"{path}: unpacks to {total:,} bytes in {len(infos):,} files, "
-                f"limits {MAX_TOTAL:,} and {MAX_ENTRIES:,}; {TRUSTED}"
-            )
-        for name, count in Counter(info.filename for info in infos).items():
-            if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
-                raise UserError(f"{path}: entry {name!r} is no plain path within the archive; {TRUSTED}")
-            if count > 1:
-                raise UserError(f"{path}: entry {name!r} occurs {count} times; pack the archive again")
-        files = (info for info in infos if not _hidden(info.filename))
-        self._infos = {info.filename[len(root) :]: info for info in files if info.filename.startswith(root)}
-        inner = re.compile(rf"(?!__MACOSX/)(.+)/{root}.+")  # `zip -r mine.zip mine` packs the folder above, too
-        if not self._infos and (found := next(filter(None, (inner.fullmatch(info.filename) for info in infos)), None)):
-            fix = f"zip it as `cd {found[1]} && zip -r ../{path.name} {root.rstrip('/')}`"
-            raise UserError(f"{path}: its {root} lies under {found[1]}/; {fix}")
-        # unpacked bytes by name, such as "train/caption.txt"
-        self.sizes = {name: info.file_size for name, info in self._infos.items()}
-
-    def crc(self, name: str) -> int:
-        """CRC-32 of an entry as declared in the zip directory; `read` verifies it."""
-        return self._infos[name].CRC
-
-    def read(self, name: str, limit: int) -> bytes:
-        """An entry's bytes. Raises UserError if they exceed `limit`, are damaged, or are not as declared."""
-        where, declared = f"{self.path}: {self._root}{name}", self.sizes[name]
-        refuse_large(where, declared, limit)
-        try:
-            with self._zip.open(self._infos[name]) as stream:
-                content = stream.read(declared)  # no more, whatever it would inflate to; verifies the CRC at the end
-        except (*DAMAGED, OSError) as error:  # OSError: damage found by bzip2
-            raise UserError(f"{where} is damaged ({error}); fetch the archive again") from None
-        if len(content) != declared:
-            raise UserError(f"{where} is shorter than declared; fetch the archive again")
-        return content
-
-
-class FolderStore:
-    """The same layout unpacked: the folder that contains data/, or the data/ folder itself."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._root = path / "data" if (path / "data").is_dir() else path
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """Bytes by name, such as "train/caption.txt"."""
-        # folder by folder, as `**` would not follow links
-        found = (file for depth in ("*", "*/*", "*/*/*") for file in self._root.glob(depth))
-        files = (file for file in found if file.is_file() and not _hidden(file.name))
-        return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
-
-    def crc(self, name: str) -> int:
-        return zlib.crc32((self._root / name).read_bytes())
-
-    def read(self, name: str, limit: int) -> bytes:
-        """A file's bytes. Raises UserError if they exceed `limit`, OSError if they cannot be read."""
-        refuse_large(f"{self._root / name}:", self.sizes[name], limit)
-        return (self._root / name).read_bytes()
-
-
-Store = ZipStore | FolderStore
-
-
-def _hidden(name: str) -> bool:
-    """Whether a file is none of the archive's: macOS leaves a `._NAME` beside every file."""
-    return name.rpartition("/")[2].startswith(".")
-
-
-def refuse_large(where: str, size: int, limit: int) -> None:
-    """Raise UserError for a file larger than any of its kind can be."""
-    if size > limit:
-        raise UserError(f"{where} holds {size:,} bytes, more than {limit:,}; {TRUSTED}")
-
-
-# ---------------------------------------------------------------------------------------------------------- the layout
-
 
 MAX_IMAGE_BYTES = 64 << 20
 WRITERS = "writers.txt"  # of a split that was imported: ids, and who wrote them
 MAX_NAMED = 10  # unknown symbols or images, in an error
 
 ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
-_SPLIT = re.compile(rf"({ID.pattern})/caption\.txt")
 
 
 class Layout:
     """The splits of an archive, with their captions, the files of their images, and their ground truth. Captions are
     kept in memory, the rest is read on demand.
 
-    Raises UserError, on opening or on reading, for anything that violates the layout.
+    Raises UserError or InputError, on opening or on reading, for anything that violates the layout.
     """
 
     def __init__(self, store: Store, trains: bool = True):
         self.path = store.path
         self._store = store
-        splits = {match[1] for name in store.sizes if (match := _SPLIT.fullmatch(name))}
+        splits = {*filter(ID.fullmatch, store.splits)}
         if trains and TRAIN not in splits:
             raise UserError(
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
@@ -163,20 +47,14 @@ class Layout:
             raise UserError(f"{self.path}: no data/NAME/caption.txt in it; put the captions of a test set there")
         self.test_splits: tuple[str, ...] = tuple(sorted(splits - {TRAIN}))
         self.splits: tuple[str, ...] = (*sorted(splits & {TRAIN}), *self.test_splits)
-        self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_CAPTIONS) for split in self.splits}
+        self._texts = {split: store.captions(split) for split in self.splits}
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         for split in self.splits:
             self._check_complete(split)
 
     def _parse_captions(self, split: str) -> dict[str, list[str]]:
-        where = f"{self.path}: data/{split}/caption.txt"
-        try:
-            text = self._caption_files[split].decode("utf-8-sig")
-            captions = parse_captions(text, where)
-        except UnicodeDecodeError:
-            raise UserError(f"{where} is not UTF-8 text; save it as that") from None
-        except InputError as error:
-            raise UserError(f"{error}; fix it") from None
+        where, text = self._store.where(f"{split}/caption.txt"), self._texts[split]
+        captions = parse_captions(text, where)
         for id_, tokens in captions.items():
             if not tokens or not ID.fullmatch(id_):
                 number = [line.partition("\t")[0] for line in lines(text)].index(id_) + 1
@@ -192,19 +70,15 @@ class Layout:
 
     def _check_complete(self, split: str) -> None:
         """Check that every caption has one image and, if any of the split has one, its ground truth."""
-        scored = self.has_ground_truth(split)
         missing = [id_ for id_ in self._captions[split] if not self._images[split].get(id_)]
         if missing:
             fix = "add them, or drop the captions" if len(missing) > 1 else "add it, or drop the caption"
             raise UserError(f"{self.path}: no image data/{split}/img/ID.* for {abridged(missing)}; {fix}")
         if double := [" and ".join(names) for names in self._images[split].values() if len(names) > 1]:
             raise UserError(f"{self.path}: more than one image of an expression: {abridged(double)}; keep one")
-        for id_ in self._captions[split]:
-            if scored and (name := f"{split}/symLg/{id_}.lg") not in self._store.sizes:
-                raise UserError(
-                    f"{self.path}: no ground truth data/{name} for its caption; add it, or drop the caption"
-                )
-        if not scored and self._makes_ground_truth(split):
+        if self.has_ground_truth(split):
+            self._graph_files(split)
+        elif self._makes_ground_truth(split):
             self.ground_truth(split)  # now: to correct a caption after the training makes it another run
 
     @cached_property
@@ -219,9 +93,9 @@ class Layout:
         return found
 
     def captions(self, split: str) -> dict[str, list[str]]:
-        """Tokens by id, in the order of caption.txt. Raises UserError for an unknown split."""
+        """Tokens by id, in the order of caption.txt. Raises InputError for an unknown split."""
         if split not in self._captions:
-            raise UserError(f"{self.path}: no split {split!r} in it; there are {', '.join(self.splits)}")
+            raise no_split(self.path, split, self.splits)
         return self._captions[split]
 
     @cached_property
@@ -242,7 +116,7 @@ class Layout:
         return Counter(word for tokens in captions for word in {*tokens} - usual)
 
     def caption_md5(self, split: str) -> str:
-        return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
+        return hashlib.md5(self._texts[split].encode(), usedforsecurity=False).hexdigest()
 
     def picture(self, split: str, id_: str) -> bytes:
         (name,) = self._images[split][id_]
@@ -271,29 +145,25 @@ class Layout:
         return split != TRAIN and not symlg_published(split, self.caption_md5(split))
 
     def has_ground_truth(self, split: str) -> bool:
-        return any(name.startswith(f"{split}/symLg/") for name in self._store.sizes)
+        return self._store.has_symlg(split)
+
+    def _graph_files(self, split: str) -> dict[str, str]:
+        """The files of a split's symLG by id. Raises UserError for captions without."""
+        files = {id_: f"{split}/symLg/{id_}.lg" for id_ in self.captions(split)}
+        if missing := [id_ for id_, name in files.items() if name not in self._store.sizes]:
+            where = self._store.where(f"{split}/symLg/ID.lg")
+            raise UserError(f"{where}: no ground truth for {abridged(missing)}; add it, or drop the captions")
+        return files
 
     def ground_truth(self, split: str) -> dict[str, str]:
         """symLG text by id: the reference for scoring, which differs from the caption for a few of CROHME's.
 
-        Made from the captions where a test set has none, unless it is one of CROHME's. Raises UserError for a caption
+        Made from the captions where a test set has none, unless it is one of CROHME's. Raises InputError for a caption
         that does not convert.
         """
         if not self.has_ground_truth(split) and self._makes_ground_truth(split):
-            try:
-                return dict(from_captions(self.captions(split), f"{self.path}: data/{split}/caption.txt"))
-            except InputError as error:
-                raise UserError(str(error)) from None
-        texts = {}
-        for id_ in self.captions(split):
-            name = f"{split}/symLg/{id_}.lg"
-            if name not in self._store.sizes:
-                raise UserError(f"{self.path}: no ground truth data/{name}; add the symLG files of {split}")
-            try:
-                texts[id_] = self._store.read(name, MAX_BYTES).decode("utf-8-sig")
-            except UnicodeDecodeError:
-                raise UserError(f"{self.path}: data/{name} is not UTF-8 text; restore it") from None
-        return texts
+            return dict(from_captions(self.captions(split), self._store.where(f"{split}/caption.txt")))
+        return {id_: self._store.text(name) for id_, name in self._graph_files(split).items()}
 
     def truth_of(self, split: str, ids: Iterable[str]) -> GroundTruth:
         """The ground truth of some expressions, to score what was read of them."""

@@ -9,9 +9,9 @@ from typing import TypeVar
 import numpy as np
 
 from hmerbench.benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, Stroke, symbols_of, traces
-from hmerbench.benchmarks.data.layout import ZipStore
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import err_console, progress
+from hmerbench.evaluation.stores import ZipStore
 
 HELD_OUT, HELD_OUT_SEED = 0.15, 7  # what trials hold out: share of the training set, and seed of the split
 HELD_OUT_SET = "heldout"  # the set of these expressions, in the names of files

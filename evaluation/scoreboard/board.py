@@ -22,11 +22,12 @@ import numpy as np
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoreboard.card import YEARS, System
-from hmerbench.evaluation.scoring.inputs import GroundTruth, read_ground_truth, read_text
+from hmerbench.evaluation.scoring.inputs import GroundTruth, read_ground_truth
 from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, rounded_interval
 from hmerbench.evaluation.scoring.outcome import in_process
 from hmerbench.evaluation.scoring.score import Evaluation, evaluate
 from hmerbench.evaluation.scoring.stats import Images, holm, paired, rate
+from hmerbench.evaluation.stores import read_text
 from hmerbench.evaluation.strict import rows_of
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 from hmerbench.evaluation.symlg.formula import prediction_file, tokens_of

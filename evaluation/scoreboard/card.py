@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AnyHttpUrl, Field, StringConstraints, model
 
 from hmerbench.evaluation import InputError, readable
 from hmerbench.evaluation.datasets import SHA256, Line, Strict, crohme, validated
-from hmerbench.evaluation.scoring.inputs import read_text
+from hmerbench.evaluation.stores import read_text
 from hmerbench.evaluation.strict import yaml_of
 
 CARDS = Path(__file__).resolve().parent  # behind the link in hmerbench/

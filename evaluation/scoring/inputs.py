@@ -1,4 +1,4 @@
-"""Reads predictions and ground truth from files. Nothing is unpacked to disk under the names in an archive.
+"""Reads predictions and ground truth from files.
 
 Predictions may be in one file: JSON lines, a JSON list, or a table with a header line (.csv, .tsv). A row has an id
 (`id`, `img_id` or `image`, the name of an image file) and a prediction (`tokens`, `pred` or `latex`: a text, or in JSON
@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from hmerbench.evaluation import InputError, lines, readable
 from hmerbench.evaluation.datasets import symlg_published
@@ -22,14 +22,12 @@ from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.lgeval.results_folder import unconverted
 from hmerbench.evaluation.scoring import wrappers
 from hmerbench.evaluation.scoring.wrappers import Predictions
+from hmerbench.evaluation.stores import MAX_CAPTIONS, FolderStore, Store, ZipStore, read_text
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, lg_text
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize
 
 MAX_FILES = 200_000
-MAX_BYTES = 4 << 20  # of one file of an expression; the largest symLG of CROHME has 30 kB
-MAX_CAPTIONS = 64 << 20  # of a caption.txt: 100,000 expressions of 600 bytes
-MAX_TOTAL = 1 << 30
 
 LISTS = (".jsonl", ".json", ".csv", ".tsv")
 IDS = ("id", "img_id", "image")
@@ -62,11 +60,11 @@ def read_predictions(path: Path, raw: bool = False) -> Predictions:
     if path.is_dir():
         if (tables := sorted(path.glob("predictions/*.tsv"))) and not any(path.glob("*.txt")):
             raise InputError(f"{path}: this is a run folder: give its predictions/{tables[0].name}")
-        entries = _folder(path, ".txt")
+        entries = FolderStore(path, root="", depth=0).texts(".txt")
     elif not path.is_file():
         raise InputError(f"{path}: there is no such file or folder of predictions")
     elif path.suffix == ".zip" or zipfile.is_zipfile(path):
-        entries = _zip(path, ".txt")
+        entries = ZipStore(path, root="").texts(".txt")
     elif path.suffix in LISTS:
         entries, what, listed = _listed(path), "predictions", True
     else:
@@ -146,15 +144,16 @@ def read_ground_truth(spec: str) -> GroundTruth:
     Where a split has no symLG, it is made from the captions, unless it is one of CROHME's.
     """
     if Path(spec).is_dir():
-        graphs = _unique(_folder(Path(spec), ".lg"), spec, ".lg files")
+        graphs = _unique(FolderStore(Path(spec), root="", depth=0).texts(".lg"), spec, ".lg files")
         return GroundTruth(graphs | {key: lg_text(UNREADABLE, key) for key in unconverted(spec)}, None)
-    text, graphs = _read_split(spec)
-    split = spec.rpartition(":")[2]
+    store, split = _opened(spec)
+    text, made = store.captions(split), not store.has_symlg(split)
     captions = parse_captions(text, f"{spec} caption.txt")
     md5 = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-    if graphs is None and symlg_published(split, md5):
+    if made and symlg_published(split, md5):
         raise InputError(f"{spec}: has no symLg/ID.lg; add CROHME's")
-    symlg = _unique(from_captions(captions, f"{spec} caption.txt") if graphs is None else graphs, spec, ".lg files")
+    graphs = from_captions(captions, f"{spec} caption.txt") if made else store.texts(".lg", f"{split}/symLg/")
+    symlg = _unique(graphs, spec, ".lg files")
     for ids, fault, fix in (
         (captions.keys() - symlg, "symLG", "add their .lg, or drop their captions"),
         (symlg.keys() - captions, "caption", "add their lines to caption.txt, or drop their .lg"),
@@ -162,34 +161,34 @@ def read_ground_truth(spec: str) -> GroundTruth:
         if ids:
             named = ", ".join(sorted(ids)[:3])
             raise InputError(f"{spec}: expressions without a {fault}: {len(ids)} ({named}); {fix}")
-    return GroundTruth(symlg, captions, made=graphs is None)
+    return GroundTruth(symlg, captions, made)
 
 
 def read_captions(spec: str) -> tuple[str, str]:
     """The text of the captions of `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a caption.txt, and its name for messages."""
     if Path(spec).is_file():
         return read_text(Path(spec), MAX_CAPTIONS), spec
-    return _read_split(spec)[0], f"{spec} caption.txt"
+    store, split = _opened(spec)
+    return store.captions(split), f"{spec} caption.txt"
 
 
-def _read_split(spec: str) -> tuple[str, Iterator[tuple[str, str]] | None]:
-    """The captions of `ARCHIVE.zip:SPLIT` or `FOLDER:SPLIT`, and the id and symLG of every expression, if any."""
+def _opened(spec: str) -> tuple[Store, str]:
+    """The archive or folder of `ARCHIVE.zip:SPLIT` or `FOLDER:SPLIT`, and the split."""
     name, _, split = spec.rpartition(":")
     path = Path(name)
     if not name or not split or "/" in split:
         raise InputError(f"{spec}: must be ARCHIVE.zip:SPLIT, FOLDER:SPLIT or a folder of .lg")
     if path.is_dir():
-        base = path / "data" / split if (path / "data").is_dir() else path / split
-        if not base.is_dir():
-            splits = sorted(file.parent.name for file in base.parent.glob("*/caption.txt"))
-            raise InputError(f"{path}: {_no_split(split, splits)}")
-        text = read_text(base / "caption.txt", MAX_CAPTIONS)
-        graphs = _folder(base / "symLg", ".lg") if (base / "symLg").is_dir() else None
-    elif path.is_file():
-        text, graphs = _archive_split(path, split)
-    else:
+        return FolderStore(path), split
+    if not path.is_file():
         raise InputError(f"{path}: there is no such archive or folder of ground truth")
-    return text, graphs
+    return _cached_zip(path, path.stat().st_mtime_ns), split
+
+
+@lru_cache(maxsize=1)
+def _cached_zip(path: Path, _mtime_ns: int) -> ZipStore:
+    """Keep the last archive open: listing the 25,000 files of CROHME's takes a third of a second."""
+    return ZipStore(path)
 
 
 def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[str, str]]:
@@ -242,7 +241,7 @@ def parse_captions(text: str, name: str) -> dict[str, list[str]]:
         if not line.strip():
             continue
         if not tab or not key or key in captions:
-            fault = f"the id {key} occurs twice" if key in captions else "must be ID<TAB>tokens"
+            fault = f"the id {key} occurs twice; keep one" if key in captions else "must be ID<TAB>tokens; correct it"
             raise InputError(f"{name}, line {number}: {fault}")
         captions[key] = tokens.split()
     return captions
@@ -262,87 +261,3 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
     if not texts:
         raise InputError(f"{source}: holds no {what}")
     return texts
-
-
-def _text(file: IO[bytes], name: object, limit: int = MAX_BYTES) -> str:
-    data = file.read(limit + 1)  # never more, whatever the header of an archive claims
-    if len(data) > limit:
-        raise InputError(f"{name}: is larger than {limit >> 20} MB")
-    return data.decode("utf-8-sig")
-
-
-def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """The text of one file of at most `limit` bytes. Raises InputError."""
-    with readable(path), path.open("rb") as file:
-        return _text(file, path, limit)
-
-
-def _named(name: str, ending: str) -> bool:
-    """Whether a file is one of an expression; macOS leaves a `._ID.txt` beside every ID.txt."""
-    return name.endswith(ending) and not name.startswith(".")
-
-
-def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
-    with readable(path):
-        files = sorted(file for file in path.iterdir() if _named(file.name, ending))
-    for file in files:
-        if not file.is_file():  # reading a pipe would block
-            raise InputError(f"{file}: is not a regular file")
-        yield file.name[: -len(ending)], read_text(file)
-
-
-def _no_split(split: str, splits: list[str]) -> str:
-    return f"has no split {split}; it has {', '.join(splits) or 'none (no NAME/caption.txt)'}"
-
-
-def _open_zip(path: Path) -> zipfile.ZipFile:
-    try:
-        archive = zipfile.ZipFile(path)
-    except Exception as error:  # a damaged directory also gives NotImplementedError, UnicodeDecodeError, ...
-        raise InputError(f"{path}: cannot be read as a zip ({error}); fetch or make it again") from None
-    if sum(info.file_size for info in archive.infolist()) > MAX_TOTAL:
-        raise InputError(f"{path}: unpacks to more than {MAX_TOTAL >> 30} GB")
-    return archive
-
-
-def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int = MAX_BYTES) -> str:
-    name = f"{archive.filename}: {entry.filename}"
-    try:
-        with archive.open(entry) as file:
-            return _text(file, name, limit)
-    except InputError:
-        raise
-    except UnicodeDecodeError:
-        raise InputError(f"{name}: is not UTF-8 text") from None
-    except Exception as error:  # those of zipfile, zlib and lzma share no base class
-        raise InputError(f"{name}: damaged, or cannot be unpacked ({error})") from None
-
-
-def _zip(path: Path, ending: str) -> Iterator[tuple[str, str]]:
-    with _open_zip(path) as archive:
-        for info in archive.infolist():
-            parts = info.filename.replace("\\", "/").split("/")
-            if ".." in parts or info.filename.startswith("/"):
-                raise InputError(f"{path}: entry {info.filename!r} leads outside the archive")
-            if _named(parts[-1], ending) and "__MACOSX" not in parts:
-                yield parts[-1][: -len(ending)], _unzip(archive, info)
-
-
-@lru_cache(maxsize=1)
-def _cached_zip(path: Path, _mtime_ns: int) -> zipfile.ZipFile:
-    """Keep the last archive open: listing the 25,000 files of CROHME's takes a quarter of a second."""
-    return _open_zip(path)
-
-
-def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str]] | None]:
-    """The text of a split's captions, and the id and symLG of every expression; None if there is no symLG."""
-    archive, start = _cached_zip(path, path.stat().st_mtime_ns), f"data/{split}/symLg/"
-    try:
-        captions = archive.getinfo(f"data/{split}/caption.txt")
-    except KeyError:
-        splits = sorted(name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt"))
-        raise InputError(f"{path}: {_no_split(split, splits)}") from None
-    inside = ((info.filename[len(start) :], info) for info in archive.infolist() if info.filename.startswith(start))
-    files = [(name, info) for name, info in inside if _named(name, ".lg")]
-    graphs = ((name[: -len(".lg")], _unzip(archive, info)) for name, info in files)
-    return _unzip(archive, captions, MAX_CAPTIONS), graphs if files else None

@@ -14,12 +14,11 @@ import pytest
 from PIL import Image
 
 from hmerbench.benchmarks.data import archive as archives
-from hmerbench.benchmarks.data import layout
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.passport import describe, passport, skip_reason
 from hmerbench.benchmarks.data.samples import Sample
-from hmerbench.benchmarks.errors import UserError
-from hmerbench.evaluation import datasets, symlg
+from hmerbench.benchmarks.errors import FAULTS, UserError
+from hmerbench.evaluation import InputError, datasets, stores, symlg
 from tests.helpers.graphs import content
 
 Entries = dict[str, bytes]
@@ -56,7 +55,7 @@ def pack(path: Path, files: Entries, method: int = zipfile.ZIP_DEFLATED) -> Path
 
 def refusal(path: Path) -> str:
     """The one-line error of reading an archive to its end."""
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(FAULTS) as caught:
         passport(open_archive(path))
     message = str(caught.value)
     assert "\n" not in message and path.name in message and (";" in message or "cannot be read" in message), message
@@ -157,7 +156,7 @@ def test_published_captions_alone_are_not_crohme(tmp_path, entries, monkeypatch)
 
 def test_ground_truth_that_is_not_utf8_is_refused(tmp_path, entries):
     entries["data/2014/symLg/b-1.lg"] += b"O, y_1, \xff, 1.0, OR\n"
-    assert "b-1.lg is not UTF-8 text" in refusal(pack(tmp_path / "a.zip", entries))
+    assert "b-1.lg: is not UTF-8 text" in refusal(pack(tmp_path / "a.zip", entries))
 
 
 def test_marked_archive_is_embedded(tmp_path, entries):
@@ -188,7 +187,7 @@ def test_train_may_lack_ground_truth(tmp_path, entries):
     bare = {name: content for name, content in entries.items() if not name.startswith("data/train/symLg")}
     archive = open_archive(pack(tmp_path / "a.zip", bare))
     assert not passport(archive)["splits"]["train"]["with_ground_truth"]
-    with pytest.raises(UserError, match=r"no ground truth data/train/symLg/a_1\.lg"):
+    with pytest.raises(UserError, match=r"data/train/symLg/ID\.lg: no ground truth for a_1, a_2; add it"):
         archive.ground_truth("train")
 
 
@@ -282,7 +281,7 @@ def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
 def test_what_is_wrong_with_ones_own_set(tmp_path, changed, message):
     own = {"data/mine/caption.txt": b"a\tx\n", "data/mine/img/a.png": png(np.zeros((9, 9), np.uint8))} | changed
     path = pack(tmp_path / "a.zip", {name: content for name, content in own.items() if content is not None})
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(FAULTS) as caught:
         archive = open_archive(path, trains=False)
         assert archive.ground_truth("mine")
         archive.image("mine", "a")
@@ -298,7 +297,7 @@ HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
     [
         (CAPTION, None, "no data/train/caption.txt"),
         (CAPTION, b"", "holds no expression"),
-        (CAPTION, b"a_1 x\n", "line 1: must be ID<TAB>tokens; fix it"),
+        (CAPTION, b"a_1 x\n", "line 1: must be ID<TAB>tokens; correct it"),
         (CAPTION, b"a_1\tx\n\na_2\t\n", "line 3: 'a_2' has no tokens; correct the line"),
         (CAPTION, b"a_1\tx\n../a\tx\n", "line 2: '../a' cannot be an id"),
         (CAPTION, b"a_1\tx\na_1\ty\n", "line 2: the id a_1 occurs twice"),
@@ -311,7 +310,7 @@ HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
         (IMAGE, b"BM" + b"\xff" * 99, "a_1.bmp: "),
         (IMAGE, bmp()[:14] + b"\x0c" + bmp()[15:], "a_1.bmp: "),
         (IMAGE, bmp()[:30] + b"\x63" + bmp()[31:], "a_1.bmp: "),
-        (TRUTH.replace("2014", "train").replace("b-1", "a_1"), None, "no ground truth data/train/symLg/a_1.lg"),
+        (TRUTH.replace("2014", "train").replace("b-1", "a_1"), None, "ID.lg: no ground truth for a_1; add it"),
         ("data/../../evil", b"", "is no plain path"),
         ("/etc/evil", b"", "is no plain path"),
         ("C:evil", b"", "is no plain path"),
@@ -387,8 +386,8 @@ def test_damaged_image_data_is_named(tmp_path, entries, method):
 def test_bombs_are_refused_before_they_unpack(tmp_path, entries, monkeypatch):
     entries[CAPTION] = bytes((64 << 20) + 1)  # as evaluation/ refuses, which reads 100,000 captions
     assert "holds 67,108,865 bytes, more than 67,108,864" in refusal(pack(tmp_path / "large.zip", entries))
-    monkeypatch.setattr(layout, "MAX_TOTAL", 10 << 20)
-    assert "unpacks to" in refusal(tmp_path / "large.zip")
+    monkeypatch.setattr(stores, "MAX_TOTAL", 10 << 20)
+    assert "unpacked holds 67,1" in refusal(tmp_path / "large.zip")
 
 
 def test_entry_larger_than_declared_is_refused(tmp_path, entries):
@@ -407,7 +406,7 @@ def test_duplicate_entry_is_refused(tmp_path, entries):
 
 
 def test_unknown_split_is_named(tmp_path, entries):
-    with pytest.raises(UserError, match="no split '2016' in it; there are train, 2014"):
+    with pytest.raises(InputError, match=r"a\.zip: has no split 2016; it has train, 2014"):
         open_archive(pack(tmp_path / "a.zip", entries)).samples("2016")
 
 

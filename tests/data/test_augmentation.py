@@ -11,8 +11,8 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.augmentation import Substitution, fitted, replacements
 from hmerbench.benchmarks.data.batching import TrainingSet
 from hmerbench.benchmarks.data.ink import Canvas, Ink, Symbol
-from hmerbench.benchmarks.data.layout import ZipStore
 from hmerbench.benchmarks.data.samples import Sample, hold_out, with_ink
+from hmerbench.evaluation.stores import ZipStore
 from tests.helpers.ink import inkml, packed
 from tests.helpers.paths import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config

@@ -22,7 +22,8 @@ from hmerbench.benchmarks.data.importing.pickled import unpickled
 from hmerbench.benchmarks.data.importing.source import Choice, Source, listed
 from hmerbench.benchmarks.data.importing.write import import_data, reader_of
 from hmerbench.benchmarks.data.normalize_image import drawn_as_crohme
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError
+from hmerbench.evaluation import InputError
 
 # ------------------------------------------------------------------------------------------------------- captions
 
@@ -484,7 +485,7 @@ def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
     faults = {b"train_0\n": "an id and a split on every line", b"a train\na test\n": "a occurs twice", b"\xff": "UTF-8"}
     for content, fault in faults.items():
         (tmp_path / "splits.txt").write_bytes(content)
-        with pytest.raises(UserError, match=rf"splits\.txt: .*{fault}"):
+        with pytest.raises(FAULTS, match=rf"splits\.txt: .*{fault}"):
             listed(tmp_path / "splits.txt")
 
 
@@ -519,5 +520,5 @@ def test_formats_inside_a_zip_are_read_in_place(tmp_path: Path) -> None:
     with zipfile.ZipFile(stream, "w") as file:
         file.writestr("../evil.txt", "a x")
     (tmp_path / "evil.zip").write_bytes(stream.getvalue())
-    with pytest.raises(UserError, match="no plain path within the archive"):
+    with pytest.raises(InputError, match="no plain path within the archive"):
         Source(tmp_path / "evil.zip")

@@ -8,7 +8,6 @@ import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import read_symbols
-from hmerbench.benchmarks.data.layout import ZipStore
 from hmerbench.benchmarks.data.new_expressions import SYMBOL_HEIGHT, parse, parts, sub_expressions
 from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
 from hmerbench.benchmarks.errors import UserError
@@ -16,6 +15,8 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.trainer import Trainer
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.stores import ZipStore
 from hmerbench.evaluation.symlg import from_latex
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.ink import inkml, packed
@@ -140,7 +141,7 @@ def test_a_preset_with_ink_is_tied_to_it(tmp_path: Path, key: str) -> None:
     with pytest.raises(UserError, match=r"train\.zip: the run has other pen strokes"):
         Trainer(RunFolder(tmp_path / "run", config), open_archive(archive.path), Team.gather())
     (tmp_path / "inkml/train.zip").write_bytes(b"PK no zip")
-    with pytest.raises(UserError, match=r"train\.zip"):
+    with pytest.raises(InputError, match=r"train\.zip: truncated, or not a zip"):
         resolve("comer-fusion", str(preset), 7, open_archive(archive.path))
 
 

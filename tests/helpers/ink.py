@@ -3,7 +3,7 @@
 import zipfile
 from pathlib import Path
 
-from hmerbench.benchmarks.data.layout import ZipStore
+from hmerbench.evaluation.stores import ZipStore
 
 ELEMENTS = {r"\frac": "mfrac", r"\sqrt": "msqrt"}
 

@@ -60,8 +60,9 @@ def found(source: Source) -> bool:
 def read(source: Source) -> Iterator[Expression]:
     """The expressions of all pickles, with captions from the lists beside them."""
     for name in source.tables(".pkl", ".pickle"):
+        content = source.read(name)
         try:
-            held = unpickled(source.read(name))
+            held = unpickled(content)
         except ValueError as error:
             source.leave_out(name, str(error))
             continue

@@ -14,12 +14,11 @@ from typing import IO
 
 import numpy as np
 
-from hmerbench.benchmarks.data.layout import MAX_ENTRIES, ZipStore, refuse_large
 from hmerbench.benchmarks.data.normalize_image import ENDINGS
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
-from hmerbench.evaluation import InputError, lines
-from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, read_text
+from hmerbench.evaluation import lines
+from hmerbench.evaluation.stores import MAX_CAPTIONS, MAX_ENTRIES, ZipStore, read_text, refuse_large
 from hmerbench.evaluation.strict import first_twice
 
 NO_CAPTION, NO_IMAGE = "no caption for the image", "no image for the caption"
@@ -93,7 +92,7 @@ class Source:
         """The content of a file. Raises UserError."""
         if self._zip is not None:
             return self._zip.read(name, limit)
-        refuse_large(f"{self._root / name}:", self.sizes[name], limit)
+        refuse_large(self._root / name, self.sizes[name], limit)
         return (self._root / name).read_bytes()
 
     @contextmanager
@@ -232,11 +231,8 @@ def _held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
 
 
 def listed(path: Path) -> tuple[tuple[str, str], ...]:
-    """The ids and splits in a file: lines of an id, a blank or a tab, and a split. Raises UserError."""
-    try:
-        words = [line.split() for line in lines(read_text(path, MAX_CAPTIONS)) if line.strip()]
-    except InputError as error:
-        raise UserError(str(error)) from None
+    """The ids and splits in a file: lines of an id, a blank or a tab, and a split. Raises UserError or InputError."""
+    words = [line.split() for line in lines(read_text(path, MAX_CAPTIONS)) if line.strip()]
     if any(len(pair) != 2 for pair in words):
         raise UserError(f"{path}: a list of splits has an id and a split on every line, such as `a1 train`")
     if twice := first_twice(id_ for id_, _ in words):

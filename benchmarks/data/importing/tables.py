@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from hmerbench.benchmarks.data.importing.source import Expression, Source, split_of, split_of_image
 from hmerbench.benchmarks.data.layout import MAX_IMAGE_BYTES
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 from hmerbench.models.files import one_line
@@ -169,7 +169,7 @@ def has_columns(source: Source) -> bool:
         try:
             if _fits(source, table):
                 return True
-        except UserError:
+        except FAULTS:
             if source.listed or PurePosixPath(table).stem == "metadata":
                 raise
     return False

@@ -22,9 +22,9 @@ from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, captio
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Choice, Expression, Row, Source, chosen
 from hmerbench.benchmarks.data.layout import WRITERS, abridged
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
-from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS
+from hmerbench.evaluation.stores import MAX_CAPTIONS
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.vocab import Vocabulary
 
@@ -99,7 +99,7 @@ def _spooled(
             prepared = _prepared(source, found.image, tidy)
         except Unsplit as fault:
             source.leave_out(found.name, f"caption {fault}")
-        except UserError as fault:
+        except FAULTS as fault:
             source.leave_out(found.name, str(fault).removeprefix(": "))
         else:
             start, size = spool.tell(), spool.write(_png(prepared.image))

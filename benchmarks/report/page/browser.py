@@ -19,7 +19,7 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.normalize_image import decoded
 from hmerbench.benchmarks.data.samples import evenly
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import counted, err_console, progress
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError, symlg
@@ -182,7 +182,7 @@ def _images(archive: Archive, name: str, id_: str) -> tuple[str, str, str]:
     """What a network reads of an image, what was done to the picture, and the picture in small, if anything was."""
     try:
         found = archive.prepared(name, id_)
-    except UserError as error:
+    except FAULTS as error:
         return "", str(error).removeprefix(f"{archive.path}: "), ""
     before = decoded(archive.picture(name, id_), id_) if found.done else found.image
     if np.array_equal(before, found.image):  # prepared when it was imported

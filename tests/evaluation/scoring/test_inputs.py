@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation import InputError, stores, symlg
 from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.scoring import inputs
 from hmerbench.evaluation.scoring.inputs import tsv
@@ -25,7 +25,7 @@ def test_a_zip_with_a_damaged_directory_is_refused(tmp_path: Path, archive: Path
     content = bytearray(archive.read_bytes())
     content[content.index(b"PK\x01\x02") + 6] = 255  # the version needed to unpack
     archive.write_bytes(content)
-    with pytest.raises(InputError, match="cannot be read as a zip"):
+    with pytest.raises(InputError, match="truncated, or not a zip"):
         inputs.read_ground_truth(f"{archive}:2014")
 
 
@@ -91,11 +91,11 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     file("line 1: not a JSON", "h.jsonl", b"[" * 100_000)
     file("'\\x1b[0m' cannot be the id", "i.jsonl", b'{"id": "\\u001b[0m", "tokens": []}')
     file("tokens a text or a list of strings", "j.jsonl", b'{"id": "a", "tokens": ["\\ud800"]}')
-    file("cannot be read as a zip", "cut.zip", b"PK\x03\x04")
-    archive("leads outside", "climb.zip", [("../../e0.txt", b"x")])
-    archive("leads outside the archive", "root.zip", [("/etc/e0.txt", b"x")])
+    file("truncated, or not a zip", "cut.zip", b"PK\x03\x04")
+    archive("no plain path", "climb.zip", [("../../e0.txt", b"x")])
+    archive("is no plain path", "root.zip", [("/etc/e0.txt", b"x")])
     archive("the id e1 occurs twice", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
-    archive("larger than", "bomb.zip", [("e0.txt", b"0" * (inputs.MAX_BYTES + 1))], zipfile.ZIP_DEFLATED)
+    archive("more than 4,194,304", "bomb.zip", [("e0.txt", b"0" * (stores.MAX_BYTES + 1))], zipfile.ZIP_DEFLATED)
     archive("e2.txt: is not UTF-8", "bytes.zip", [("e2.txt", b"\xff")])
     archive("empty.zip: holds no predictions", "empty.zip", [])
     archive("damaged", "damaged.zip", [("e0.txt", os.urandom(2000))], zipfile.ZIP_DEFLATED)
@@ -129,13 +129,13 @@ def test_bad_predictions_are_refused_in_one_line(tmp_path: Path):
         ("nowhere.zip:2014", "no such archive"),
         ("data.zip:2019", "has no split 2019; it has 2014, train"),
         ("gt:2014", "has no split"),
-        ("junk:2014", "cannot be read as a zip"),
+        ("junk:2014", "truncated, or not a zip"),
         ("void", "holds no .lg files"),
         ("short.zip:2014", "expressions without a symLG: 1 (e9); add their .lg"),
         ("more.zip:2014", "expressions without a caption: 1 (e9); add their lines"),
         ("caption.zip:2014", "line 1: must be ID<TAB>tokens"),
         ("double.zip:2014", "line 2: the id e0 occurs twice"),
-        ("twice.zip:2014", "twice.zip:2014: the id e0 occurs twice; keep one"),
+        ("twice.zip:2014", "twice.zip: entry 'data/2014/symLg/e0.lg' occurs 2 times; pack"),
     ],
 )
 def test_bad_ground_truth_is_refused_in_one_line(
@@ -181,11 +181,10 @@ def test_a_hundred_thousand_captions_are_read(tmp_path: Path):
     """Of 60 bytes each, so more than a single expression's file may have."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/caption.txt").write_text("".join(f"e{k}\t{'x ' * 30}\n" for k in range(100_000)))
-    assert (
-        len(inputs.parse_captions(inputs.read_text(tmp_path / "mine/caption.txt", inputs.MAX_CAPTIONS), "c")) == 100_000
-    )
+    text = stores.read_text(tmp_path / "mine/caption.txt", stores.MAX_CAPTIONS)
+    assert len(inputs.parse_captions(text, "c")) == 100_000
     with pytest.raises(InputError, match="is larger than 4 MB"):
-        inputs.read_text(tmp_path / "mine/caption.txt")
+        stores.read_text(tmp_path / "mine/caption.txt")
 
 
 @pytest.mark.parametrize("packed", [False, True])
