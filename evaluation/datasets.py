@@ -79,6 +79,10 @@ class Dataset(Strict):
     def tests(self) -> tuple[str, ...]:
         return tuple(split for split in self.splits if split != TRAIN)
 
+    def has(self, split: str, captions_md5: str) -> bool | None:
+        """Whether these are the captions of a split of this set; None if it has no such split."""
+        return self.splits[split].captions == captions_md5 if split in self.splits else None
+
     def n(self, *splits: str) -> int:
         return sum(self.splits[split].n for split in splits)
 
@@ -123,5 +127,4 @@ def sizes_of(known: Dataset | None = None) -> Sizes:
 
 def symlg_published(split: str, captions_md5: str) -> bool:
     """Whether these captions are a published set's that has symLG, which differs from the captions' for a few."""
-    known = (each.splits[split] for each in datasets().values() if each.symlg and split in each.splits)
-    return any(each.captions == captions_md5 for each in known)
+    return any(known.symlg and known.has(split, captions_md5) for known in datasets().values())

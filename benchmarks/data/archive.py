@@ -112,7 +112,7 @@ class Archive(Layout):
         found = {}
         for known in datasets().values():
             for digest, splits in known.editions.items():
-                if not {*splits} <= {*self.splits} or not all(self.as_published(split, known) for split in splits):
+                if not all(split in self.splits and known.has(split, self.caption_md5(split)) for split in splits):
                     continue  # before a digest, which reads a folder's every file
                 here = self.digest if {*splits} == {*self.splits} else self._digest({*splits, PREPARED_MARKER})
                 if digest in (here, ""):
@@ -123,10 +123,6 @@ class Archive(Layout):
     def like(self) -> Dataset | None:
         """The published set that has test sets of the same names."""
         return next((known for known in datasets().values() if {*known.tests} & {*self.splits}), None)
-
-    def as_published(self, split: str, known: Dataset | None) -> bool | None:
-        """Whether a split has the captions that it has in a published set; None if that has no such split."""
-        return self.caption_md5(split) == known.splits[split].captions if known and split in known.splits else None
 
     def holds(self, digest: str) -> bool:
         """Whether data of this digest are here, alone or beside test sets that no published set has."""
@@ -147,31 +143,25 @@ class Archive(Layout):
             raise UserError(f"{self.path}: its {EMBEDDED_MARKER} is damaged; delete the archive to remake it") from None
 
     @cached_property
-    def dataset(self) -> Dataset | None:
-        """The published set that this archive is, with no other split; None for any other."""
-        whole = (known for known, splits in self.editions.values() if {*splits} == {*self.splits})
-        return next(whole, None)
-
-    @cached_property
     def name(self) -> str:
         """That of a published set ("crohme": all content exactly as published), "embedded" or "foreign"."""
-        return self.dataset.name if self.dataset else "embedded" if self.mark else "foreign"
+        whole = (known.name for known, splits in self.editions.values() if {*splits} == {*self.splits})
+        return next(whole, "embedded" if self.mark else "foreign")
 
     @cached_property
     def edition(self) -> str:
         """One-line description: the known edition, or how the archive differs from a published set."""
         counts = "/".join(f"{len(self.captions(split)):,}" for split in self.splits)
-        if self.dataset:
-            return f"{self.dataset.title} ({counts})"
+        if known := datasets().get(self.name):
+            return f"{known.title} ({counts})"
         if self.mark:
             return f"embedded synthetic set, generator {self.mark['generator']}, seed {self.mark['seed']} ({counts})"
         if (like := self.like) is None:
             return f"your own data ({', '.join(f'{split} {len(self._captions[split]):,}' for split in self.splits)})"
         differences = [f"{split} is missing" for split in like.splits if split not in self.splits]
         differences += [f"{split} is not in {like.title}" for split in self.splits if split not in like.splits]
-        differences += [
-            f"{split} has other captions" for split in self.splits if self.as_published(split, like) is False
-        ]
+        others = [split for split in self.splits if like.has(split, self.caption_md5(split)) is False]
+        differences += [f"{split} has other captions" for split in others]
         differences = differences or ["captions as published, but other images or symLG"]
         return f"foreign archive ({counts}): {'; '.join(differences)}"
 

@@ -88,7 +88,7 @@ def _measure(archive: Archive, split: str, samples: Sequence[Sample]) -> dict[st
     return {
         "n": len(captions),
         "caption_md5": archive.caption_md5(split),
-        "published": (published := archive.as_published(split, known)),
+        "published": (published := known and known.has(split, archive.caption_md5(split))),
         "tokens": sum(map(len, captions.values())),
         "symbols": len({token for tokens in captions.values() for token in tokens}),
         "buckets": [lengths[name] for name in BUCKETS],
