@@ -27,10 +27,11 @@ class Store:
 
     path: Path
     sizes: dict[str, int]
+    _place: str  # begins the name of a file in messages
 
     def where(self, name: str) -> str:
         """A file as messages call it."""
-        raise NotImplementedError
+        return self._place + name
 
     def crc(self, name: str) -> int:
         """CRC-32 of a file; of a zip's as it declares, which `read` verifies."""
@@ -47,7 +48,7 @@ class Store:
     def texts(self, ending: str, folder: str = "") -> Iterator[tuple[str, str]]:
         """The name, without folders and ending, and the text of every file below a folder that ends so."""
         names = [name for name in self.sizes if name.startswith(folder) and name.endswith(ending)]
-        refuse_large(f"{self.path}: all {ending}", sum(self.sizes[name] for name in names), MAX_TEXTS)
+        refuse_large(f"{self.path}: the whole of its {ending}", sum(self.sizes[name] for name in names), MAX_TEXTS)
         return ((name.rpartition("/")[2].removesuffix(ending), self.text(name)) for name in names)
 
     @property
@@ -71,7 +72,7 @@ class ZipStore(Store):
     """
 
     def __init__(self, path: Path, root: str = "data/"):
-        self.path, self._root = path, root
+        self.path, self._place = path, f"{path}: {root}"
         try:
             self._zip = zipfile.ZipFile(path)
         except Exception as error:  # a damaged directory also gives NotImplementedError, UnicodeDecodeError, ...
@@ -81,7 +82,7 @@ class ZipStore(Store):
         files = [(name, info) for name, info in every if not name.endswith("/")]
         if len(files) > MAX_ENTRIES:
             raise InputError(f"{path}: has {len(files):,} files, more than {MAX_ENTRIES:,}; {TRUSTED}")
-        refuse_large(f"{path}: unpacked", sum(info.file_size for _, info in files), MAX_TOTAL)
+        refuse_large(f"{path}: unpacked, it", sum(info.file_size for _, info in files), MAX_TOTAL)
         for name, count in Counter(name for name, _ in files).items():
             if name.startswith("/") or ":" in name or ".." in name.split("/"):
                 raise InputError(f"{path}: entry {name!r} is no plain path within the archive; {TRUSTED}")
@@ -95,9 +96,6 @@ class ZipStore(Store):
             raise InputError(f"{path}: its {root} lies under {found[1]}/; {fix}")
         self.sizes = {name: info.file_size for name, info in self._infos.items()}
 
-    def where(self, name: str) -> str:
-        return f"{self.path}: {self._root}{name}"
-
     def crc(self, name: str) -> int:
         return self._infos[name].CRC
 
@@ -107,23 +105,25 @@ class ZipStore(Store):
         try:
             with self._zip.open(self._infos[name]) as stream:
                 content = stream.read(declared)  # no more, whatever it would inflate to; verifies the CRC at the end
+                if len(content) != declared:
+                    raise EOFError("shorter than declared")
+                return content
         except Exception as error:  # those of zipfile, zlib and lzma share no base class
-            raise InputError(f"{self.where(name)} is damaged ({error}); fetch the archive again") from None
-        if len(content) != declared:
-            raise InputError(f"{self.where(name)} is shorter than declared; fetch the archive again")
-        return content
+            fix = "fetch or make the archive again"
+            raise InputError(f"{self.where(name)} is damaged, or cannot be unpacked ({error}); {fix}") from None
 
 
 class FolderStore(Store):
-    """The same unpacked: the folder that contains `root`, or that folder itself, and `depth` folders within it."""
+    """The same unpacked: the folder that contains `root`, or that folder itself, and `depth` levels of folders within
+    it, also behind links."""
 
     def __init__(self, path: Path, root: str = "data/", depth: int = 2):
-        self.path = path
-        self._root = path / root if (path / root).is_dir() else path
+        self.path, self._root = path, path / root if (path / root).is_dir() else path
+        self._place = f"{self._root}/"
         self.sizes = dict(self._listed("", depth))
 
     def _listed(self, folder: str, depth: int) -> Iterator[tuple[str, int]]:
-        with readable(self._root / folder):  # is_dir and is_file follow links
+        with readable(self._root / folder):
             every = [*os.scandir(self._root / folder)]
             found = sorted((each.name, each.is_dir(), each.stat().st_size if each.is_file() else 0) for each in every)
         for name, inner, size in found:
@@ -131,9 +131,6 @@ class FolderStore(Store):
                 yield from self._listed(f"{folder}{name}/", depth - 1)
             elif not inner and not _hidden(name):
                 yield folder + name, size
-
-    def where(self, name: str) -> str:
-        return str(self._root / name)
 
     def crc(self, name: str) -> int:
         return zlib.crc32(self.read(name, self.sizes[name]))

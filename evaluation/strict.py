@@ -285,8 +285,8 @@ def rows_of(
         for row in reader:
             place = f"{where}, line {reader.line_num}"
             if row and len(row) != len(header):
-                raise InputError(f"{place}: {len(row)} fields under {len(header)} columns")
+                raise InputError(f"{place}: {len(row)} fields under {len(header)} columns; correct the row")
             if row:
                 yield place, dict(zip(header, row, strict=True))
     except csv.Error as error:
-        raise InputError(f"{where}, line {reader.line_num}: not a table ({error})") from None
+        raise InputError(f"{where}, line {reader.line_num}: not a table ({error}); correct it") from None

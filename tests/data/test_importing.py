@@ -394,7 +394,7 @@ def test_tables_are_read_strictly(name: str, tmp_path: Path) -> None:
     if isinstance(expected, list):
         assert [found.latex for found in tables.read_tables(Source(tmp_path))] == expected
         return
-    with pytest.raises(UserError, match=rf"{name}.*{expected}") as caught:
+    with pytest.raises(FAULTS, match=rf"{name}.*{expected}") as caught:
         assert reader_of(Source(tmp_path / name)).read is tables.read_tables
         list(tables.read_tables(Source(tmp_path / name)))
     assert "\n" not in str(caught.value)

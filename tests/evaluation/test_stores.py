@@ -65,7 +65,7 @@ def large(folder: Path, _: pytest.MonkeyPatch) -> Store:
     [
         (piped, "c.lg: is not a regular file; take it out"),
         (dangling, "c.lg: is not a regular file; take it out"),
-        (many, "all .lg holds 6 bytes, more than 5; take an archive"),
+        (many, "the whole of its .lg holds 6 bytes, more than 5; take an archive"),
         (large, "a.zip: data/mine/symLg/b.lg holds 4,194,305 bytes, more than 4,194,304; take an archive"),
     ],
 )

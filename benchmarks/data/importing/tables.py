@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 from hmerbench.benchmarks.data.importing.source import Expression, Source, split_of, split_of_image
 from hmerbench.benchmarks.data.layout import MAX_IMAGE_BYTES
 from hmerbench.benchmarks.errors import FAULTS, UserError
-from hmerbench.evaluation import InputError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 from hmerbench.models.files import one_line
 
@@ -157,7 +156,7 @@ LATEX = (
     *("equation", "latex_code", "annotation", "transcription", "target", "truth", "expression", "sentence"),
 )
 FIRST = 5  # rows that tell what a table holds
-NOT_JSON = "not JSON"
+NOT_JSON = "not JSON; correct it"
 ROWS = 8  # of parquet read at a time: a file may have one image of MAX_IMAGE_BYTES for all of its rows
 MAX_GROWTH = 10  # times the size of a parquet file: images are compressed already
 SPLIT, WRITER = ("split", "subset", "set"), ("writer", "writer_id", "user")
@@ -196,18 +195,15 @@ def value(row: Mapping[str, Any], columns: Iterable[str]) -> str:
 
 
 def rows(source: Source, table: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table, each by column; what is no object has no columns. Raises UserError for a damaged one."""
+    """The rows of a table, each by column; what is no object has no columns. Raises InputError for a damaged one."""
     ending, where = PurePosixPath(table).suffix.lower(), f"{source.path}: {table}"
     with source.opened(table) as file:
-        try:
-            if ending in (".csv", ".tsv"):
-                yield from (row for _, row in rows_of(file, where, "\t" if ending == ".tsv" else ","))
-            elif ending == ".json":
-                yield from _unrolled(json_entries(file, where, NOT_JSON, lists=True))
-            else:
-                yield from (_columns(row) for _, row in json_lines(file, where, NOT_JSON))
-        except InputError as error:
-            raise UserError(f"{error}; correct it") from None
+        if ending in (".csv", ".tsv"):
+            yield from (row for _, row in rows_of(file, where, "\t" if ending == ".tsv" else ","))
+        elif ending == ".json":
+            yield from _unrolled(json_entries(file, where, NOT_JSON, lists=True))
+        else:
+            yield from (_columns(row) for _, row in json_lines(file, where, NOT_JSON))
 
 
 def _unrolled(entries: Iterable[tuple[str, str | None, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -228,7 +224,7 @@ def _columns(row: object) -> Mapping[str, Any]:
 
 
 def _fits(source: Source, table: str) -> bool:
-    """Whether a table's first line, or one of the first rows of JSON, names both columns. Raises UserError."""
+    """Whether a table's first line, or one of the first rows of JSON, names both columns. Raises as `rows` does."""
     if table.lower().endswith((".csv", ".tsv")):
         line = next((line for line in source.lines(table) if line.strip()), "")
         named = [{name.strip(" \"'") for name in line.split("\t" if table.lower().endswith(".tsv") else ",")}]
