@@ -18,7 +18,7 @@ from scipy import stats
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.documents import from_template, markdown
-from hmerbench.benchmarks.report.paper import ORDER, REPORTED, YEAR, model_name, pooled, reference
+from hmerbench.benchmarks.report.paper import ORDER, REPORTED, YEAR, YEARS, model_name, pooled, reference
 from hmerbench.benchmarks.report.scored_runs import (
     LEVEL,
     MIN_SEEDS,
@@ -40,7 +40,7 @@ POWER = 0.8
 
 def claims(results: Path) -> str:
     scored = any(run.scores for run in RunFolder.under(results / "reproduced"))
-    (groups,) = grouped([results / "reproduced"], results, POOLED) if scored else ([],)
+    (groups,) = grouped([results / "reproduced"], results, POOLED, YEARS) if scored else ([],)
     shown = [group for group in groups if len(group.right) == pooled() and len(group.recipes) > 1]
     by_preset = {group.preset: group for group in sorted(shown, key=lambda group: presets.rung(group.preset))}
     measured = [(claim, _measure(claim, by_preset)) for claim in reference()["claims"]]
@@ -168,7 +168,7 @@ def _level(table: Path) -> list[dict[str, str]]:
     """The claim on how much CoMER reads: the authors' predictions, counted again."""
     if not table.exists():
         return []
-    found = {row["year"]: row for row in read_table(table) if row["system"] == "comer" and row["missing"]}
+    found = {row["year"]: row for row in read_table(table) if row["system"] == "comer" and row["year"] in YEARS}
     again = ", ".join(f"{100 * int(row['exact']) / int(row['n']):.2f}" for row in found.values())
     told = {year: f"{models['CoMER'][0]:.2f}" for year, models in reference()["table2"].items()}
     words = f"the released network's predictions, counted again: {again}; not trained here"

@@ -7,7 +7,7 @@ reference.yaml also names. The paper's claim, that coverage helps (CLAIM), is te
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -70,16 +70,21 @@ class Comparison:
 
 
 def compare(
-    folders: Sequence[Path], results: Path, split: str | None = None, every_pair: bool = False
+    folders: Sequence[Path],
+    results: Path,
+    split: str | None = None,
+    every_pair: bool = False,
+    among: Collection[str] | None = None,
 ) -> list[Comparison]:
     """Compare all runs that share preset, settings and search, separately for each test set.
 
-    `split` is a test set, POOLED, or None for each set and the pooled ones. Custom recipes are compared with the
-    paper's rows. `folders` are run folders or contain them at any depth; default: results/reproduced and results/runs.
+    `split` is a test set, POOLED, or None for each set and the pooled ones; `among` are the sets that count, by default
+    all. Custom recipes are compared with the paper's rows. `folders` are run folders or contain them at any depth;
+    default: results/reproduced and results/runs.
     Raises UserError if there is no run, or for a damaged one.
     """
     comparisons = []
-    for groups in grouped(folders, results, split):
+    for groups in grouped(folders, results, split, among):
         of_set = [_compare(group, every_pair) for group in groups]
         _conclude(of_set)
         comparisons += of_set

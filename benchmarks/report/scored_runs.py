@@ -7,7 +7,7 @@ blocks, and how much a run differs from its row and its block is estimated from 
 common is an interval over writers alone, which leaves out how much trainings differ, and no verdict.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -60,16 +60,23 @@ class Group:
         return all("trained_in" in run.environment for run in self.runs.values())
 
 
-def grouped(folders: Sequence[Path], results: Path, split: str | None = None) -> list[list[Group]]:
+def grouped(
+    folders: Sequence[Path], results: Path, split: str | None = None, among: Collection[str] | None = None
+) -> list[list[Group]]:
     """For each test set, the runs in groups of equal conditions.
 
-    `split` is a test set, POOLED, or None for each set and the pooled ones. `folders` are run folders or contain them
+    `split` is a test set, POOLED, or None for each set and the pooled ones; `among` are the sets that count, by default
+    all that a run was scored on. `folders` are run folders or contain them
     at any depth; default: results/reproduced and results/runs. Of two runs of one recipe and seed in a group, the later
     folder's counts: your own, not the committed one. Raises UserError if there is no run, for a damaged one, and for
     runs scored on different expressions.
     """
     roots = folders or [results / "reproduced", results / "runs"]
-    scored = {run: sets for run in RunFolder.under(*roots) if (sets := run.sets("scores/*.json"))}
+    counted = {
+        run: [name for name in run.sets("scores/*.json") if among is None or name in among]
+        for run in RunFolder.under(*roots)
+    }
+    scored = {run: sets for run, sets in counted.items() if sets}
     if not scored:
         for folder in folders:
             if not folder.exists():

@@ -19,7 +19,7 @@ from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.claims import claims as claims_of_papers
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, RowSummary, compare
 from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
-from hmerbench.benchmarks.report.paper import YEAR, model_name, pooled, position, reference, rows_of_bttr
+from hmerbench.benchmarks.report.paper import YEAR, YEARS, model_name, pooled, position, reference, rows_of_bttr
 from hmerbench.benchmarks.report.presets import ladder
 from hmerbench.benchmarks.report.scored_runs import POOLED
 from hmerbench.benchmarks.report.tables import RIGHT, Record, ceilings, committed_rows, interval, paper_tables
@@ -83,8 +83,8 @@ class Summary:
 
     @cached_property
     def compared(self) -> list[Comparison]:
-        """The comparisons of the runs' rows, over all that they read."""
-        return compare([self.results / "reproduced"], self.results, POOLED) if self.scored else []
+        """The comparisons of the runs' rows, over the years that the paper reports."""
+        return compare([self.results / "reproduced"], self.results, POOLED, among=YEARS) if self.scored else []
 
     def short(self) -> str:
         """README's table, and below it what coverage is worth with each preset, over the three years."""
