@@ -90,11 +90,28 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
         ("evaluation doctor", "hmerbench doctor --scorer"),
         ("evaluation.scoreboard check", "hmerbench scoreboard check"),
         ("evaluation.scoreboard add x", "hmerbench scoreboard add"),
+        ("evaluation score --predictions scoreboard.csv", "hmerbench score"),
+        ("benchmarks precision", "hmerbench trial"),
+        ("benchmarks", "hmerbench"),
+        ("hmerbench convention --predictions a", "hmerbench editions"),
     ],
 )
 def test_a_command_of_before_says_what_it_is_called_now(before: str, now: str) -> None:
     done = subprocess.run([sys.executable, "-m", *before.split()], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and f"is now called `{now}`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("benchmarks gpu-check", "`python -m benchmarks gpu-check` is gone"),
+        ("hmerbench timings", "`hmerbench timings` is gone"),
+        ("evaluation.lgeval evaluate", "evaluation/ is imported as hmerbench.evaluation"),
+    ],
+)
+def test_what_is_no_command_any_more_says_so(before: str, words: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *before.split()], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and words in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,30 @@ import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hmerbench.benchmarks.config import SEED_LIMIT
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
 from hmerbench.benchmarks.resolve import PRESETS, read_named
 from hmerbench.benchmarks.runtime import GRAPHS, WORKERS
+from hmerbench.renamed import renamed
+
+
+class Commands(TyperGroup):
+    """The commands, which know what those of before are called now."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and (now := renamed(args[0])):
+            raise UserError(now)
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
+    cls=Commands,
     help="hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition.",
     no_args_is_help=True,
     add_completion=False,
