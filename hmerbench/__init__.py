@@ -12,7 +12,7 @@ Other names may change with any version. hmerbench/README.md says more.
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
@@ -50,6 +50,9 @@ def score(
     from hmerbench.evaluation.scoring.score import evaluate
     from hmerbench.evaluation.symlg import rules
 
+    for what, given in (("predictions", predictions), ("ground truth", ground_truth)):
+        if isinstance(given, Mapping):
+            _check(given, what)
     if isinstance(ground_truth, Mapping):
         captions = {key: latex.split() for key, latex in ground_truth.items()}
         truth = GroundTruth(dict(from_captions(captions, "ground truth")), captions)
@@ -74,6 +77,17 @@ def compare(
     results = [score(given, ground_truth, tokenize=tokenize).expressions for given in (first, second)]
     a, b = ([row.errors for row in rows] for rows in results)
     return compare_paired(a, b, [row.id for row in results[0]])
+
+
+def _check(latex: Mapping[Any, Any], what: str) -> None:
+    """Raise InputError for what is not text by id."""
+    from hmerbench.evaluation import InputError
+
+    if not latex:
+        raise InputError(f"{what}: holds no LaTeX")
+    for key, text in latex.items():
+        if not (isinstance(key, str) and isinstance(text, str)):
+            raise InputError(f'{what}: {key!r}: {text!r}: an id and its LaTeX must be text; for no reading give ""')
 
 
 def load(weights: File | None = None, *, fast: bool = False) -> "Recognizer":

@@ -157,7 +157,10 @@ def test_the_default_weights_are_those_of_the_best_committed_run() -> None:
     [
         ({"../a": "x"}, {"a": "x"}, "cannot be the id of an expression"),
         ({"b": "x"}, {"a": "x"}, "none of its 1 ids"),
-        ({}, {"a": "x"}, "holds no LaTeX"),
+        ({}, {"a": "x"}, "predictions: holds no LaTeX"),
+        ({"a": "x"}, {}, "ground truth: holds no LaTeX"),
+        ({"a": None}, {"a": "x"}, "predictions: 'a': None: an id and its LaTeX must be text"),
+        ({"a": "x"}, {1: "x"}, "ground truth: 1: 'x': an id and its LaTeX must be text"),
         ({"a": "x"}, {"a": r"\nonsense"}, "a does not convert to symLG"),
         ("nowhere.tsv", {"a": "x"}, "nowhere.tsv: there is no such file"),
         ({"a": "x"}, "nowhere.zip:2014", "nowhere.zip: there is no such archive"),

@@ -194,9 +194,9 @@ class Recognizer:
         return Recognizer(self.model, self.config.changed({"search": {"bf16": False}}))
 
     @overload
-    def __call__(self, images: Sequence[Given]) -> list[Recognition]: ...
+    def __call__(self, images: Given) -> Recognition: ...  # first: a str is a sequence of str, too
     @overload
-    def __call__(self, images: Given) -> Recognition: ...
+    def __call__(self, images: Sequence[Given]) -> list[Recognition]: ...
     def __call__(self, images: Any) -> Any:
         """Recognize a picture: the path of a file, its bytes, an array (gray, RGB or RGBA) or a PIL image. Of a folder
         or a list, all, in batches; then the result is a list.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from itertools import accumulate
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 BUCKETS = ("(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+")  # tokens of a caption, as in the paper's Fig. 3
 
@@ -123,20 +123,28 @@ def nesting(tokens: Iterable[str]) -> int:
 # --- the score ----------------------------------------------------------------------------------------------------
 
 
-# The counts and rates of all metrics, in the order of score files.
-_Metrics = make_dataclass(
-    "_Metrics",
-    [
-        ("n", int),
-        *((metric.count, int) for metric in METRICS if metric.always),
-        *((metric.rate, float) for metric in METRICS if metric.always),
-        ("by_length", list[Bucket] | None),
-        *((metric.count, int | None, None) for metric in METRICS if not metric.always),
-        *((metric.rate, float | None, None) for metric in METRICS if not metric.always),
-    ],
-    frozen=True,
-    kw_only=True,
-)
+if TYPE_CHECKING:
+
+    class _Metrics:
+        """As a type checker sees the class below, whose fields are made."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    # The counts and rates of all metrics, in the order of score files.
+    _Metrics = make_dataclass(
+        "_Metrics",
+        [
+            ("n", int),
+            *((metric.count, int) for metric in METRICS if metric.always),
+            *((metric.rate, float) for metric in METRICS if metric.always),
+            ("by_length", list[Bucket] | None),
+            *((metric.count, int | None, None) for metric in METRICS if not metric.always),
+            *((metric.rate, float | None, None) for metric in METRICS if not metric.always),
+        ],
+        frozen=True,
+        kw_only=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +183,8 @@ class Score(_Metrics):
 def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = None) -> Score:
     """The score of some expressions."""
     counts = counts_of(rows)
-    rates = {metric.rate: percent(counts[metric.count], len(rows)) for metric in METRICS if metric.count in counts}
+    known = [metric for metric in METRICS if metric.count in counts]
+    rates: dict[str, Any] = {metric.rate: percent(counts[metric.count], len(rows)) for metric in known}
     status = [row.status for row in rows]
     return Score(
         **counts,
