@@ -22,6 +22,7 @@ SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
 # keys of `training` up to version 7: how a run was computed, which environment.json records
 FORMER_TRAINING = {"threads", "workers", "resident", "graphs"}
+NO_UNDISTORTED = ("undistorted", 0.0)  # of version 5: no end of the training without distortions, as in all runs now
 PRESETS = ("smoke", "small", "medium", "large", "paper", "gpu")  # the ladder: from minutes to the authors' network
 
 
@@ -110,9 +111,14 @@ def load(path: Path) -> Config:
     if isinstance(model := keys.get("model"), dict):
         keys["model"] = without_former(model)
     if (version := keys["schema_version"]) <= 7 and isinstance(training := keys.get("training"), dict):
-        keys["training"] = {key: value for key, value in training.items() if key not in FORMER_TRAINING}
-    older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"
-    return validate(Config, keys, f"{path}{older}")
+        gone = FORMER_TRAINING | {key for key, value in training.items() if (key, value) == NO_UNDISTORTED}
+        keys["training"] = {key: value for key, value in training.items() if key not in gone}
+    if version == SCHEMA:
+        return validate(Config, keys, str(path))
+    try:
+        return validate(Config, keys, f"{path} (version {version} of the settings, not {SCHEMA})")
+    except UserError as error:
+        raise UserError(f"{error}; read it with the version of the suite that made it") from None
 
 
 def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:

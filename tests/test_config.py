@@ -250,6 +250,13 @@ def test_settings_of_an_older_version(tmp_path):
     (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
     older = load(tmp_path / "config.yaml")
     assert older == made.model_copy(update={"schema_version": 1})
+    stored = (tmp_path / "config.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(stored.replace("training:\n", "training:\n  undistorted: 0.0\n"))
+    assert load(tmp_path / "config.yaml") == older  # a setting that is gone, at what it is in all runs now
+    (tmp_path / "config.yaml").write_text(stored.replace("training:\n", "training:\n  undistorted: 0.1\n"))
+    with pytest.raises(UserError, match=r"training\.undistorted: no such key; read it with the version of the suite "):
+        load(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text(stored)
     with pytest.raises(UserError, match=rf"\(schema_version 1 instead of {SCHEMA}\)"):
         RunFolder(tmp_path, made).refuse_training()
     with pytest.raises(UserError, match=f"the run has version 1 of the settings, and this suite has {SCHEMA}"):

@@ -8,7 +8,6 @@ common is an interval over writers alone, which leaves out how much trainings di
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -117,11 +116,9 @@ def _conditions(run: RunFolder, preset: str, sets: Sequence[str]) -> str:
 
 def _beam(run: RunFolder, search: str) -> str:
     """The search without its direction, where a network is read in every direction that it has learned."""
-    with suppress(UserError):  # settings of another version of the suite
-        directions = run.settings.model.directions
-        whole = "joint" if "both" in directions else directions[0]
-        return f"beam {search.removeprefix(whole)}" if search.startswith(whole) else search
-    return search
+    directions = run.settings.model.directions
+    whole = "joint" if "both" in directions else directions[0]
+    return f"beam {search.removeprefix(whole)}" if search.startswith(whole) else search
 
 
 def _group(preset: str, conditions: str, scored: Sequence[tuple[RunFolder, Sequence[str]]]) -> Group:

@@ -4,7 +4,6 @@ README.md and speed/README.md."""
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -148,8 +147,7 @@ class Summary:
             runs.setdefault(preset, []).append(run)
         described = {"authors'": presets.describe_preset(Config(recipe="", preset=""))}
         for preset in (name for name in names if name in runs):
-            with suppress(UserError):  # settings of another version of the suite
-                described[f"`{preset}`"] = presets.describe_preset(runs[preset][0].settings, runs[preset])
+            described[f"`{preset}`"] = presets.describe_preset(runs[preset][0].settings, runs[preset])
         if not runs:
             return dict.fromkeys(("presets", "recipes"), "")
         return {

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from hmerbench.benchmarks import printing
+from hmerbench.benchmarks.config import SCHEMA
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.documents import FLAGS, from_template, latex_table, markdown, write_texts
@@ -151,8 +152,9 @@ class Row(NamedTuple):
 
 
 def rows_of_runs(source: str, *roots: Path) -> list[Record]:
-    """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed."""
-    scored = [run for run in RunFolder.under(*roots) if run.scores]
+    """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed. A local run
+    of an older version of the settings, which this suite cannot read, is left out with a warning."""
+    scored = [run for run in RunFolder.under(*roots) if run.scores and (source != "local" or _readable(run))]
     labels, latest = presets.preset_labels(scored), dict[tuple[Row, int], tuple[float, RunFolder]]()
     for run in scored:
         made_by = "external" if source == "reproduced" and run.external else source
@@ -167,6 +169,16 @@ def rows_of_runs(source: str, *roots: Path) -> list[Record]:
         preset = row.preset + _other_scorer(run.scores[row.split])
         rows.setdefault(row._replace(preset=preset), []).append(run)
     return [row._asdict() | _over_seeds(row, runs) for row, runs in rows.items()]
+
+
+def _readable(run: RunFolder) -> bool:
+    try:
+        return bool(run.settings)
+    except UserError as error:
+        if run.stored.get("schema_version", SCHEMA) == SCHEMA:
+            raise
+        printing.err_console.print(f"warning: {error}; it is in no table")
+        return False
 
 
 def _over_seeds(row: Row, runs: Sequence[RunFolder]) -> Record:

@@ -324,6 +324,18 @@ def test_seeds_of_other_scorers_are_not_averaged(tmp_path: Path) -> None:
     assert [(row["preset"], row["seeds"]) for row in local] == [("smoke", 1), ("smoke conv:1.5", 1)]
 
 
+def test_a_run_of_settings_that_are_gone_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run of one's own, with a warning; a committed one is refused."""
+    put_run(tmp_path / "runs", "bttr")
+    put_config(put_run(tmp_path / "runs", "comer-fusion"), training={"undistorted": 0.2}, schema_version=5)
+    local = [row for row in tables.local(tmp_path)["table1"].to_dict("records") if row["source"] == "local"]
+    assert [row["model"] for row in local] == ["BTTR"]
+    assert "training.undistorted: no such key" in " ".join(capsys.readouterr().err.split())
+    (tmp_path / "runs").rename(tmp_path / "reproduced")
+    with pytest.raises(UserError, match=r"training\.undistorted: no such key"):
+        tables.committed(tmp_path)
+
+
 def test_a_readme_tells_no_more_than_there_is(tmp_path: Path) -> None:
     """A part of 2014 is not 2014; without three seeds of any row nothing is told of them; a claim may stand alone."""
     put_run(tmp_path / "a/reproduced", "comer-fusion", n=200, exact=20, limit=200)
