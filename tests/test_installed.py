@@ -9,6 +9,7 @@ import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import assert_type
 
 import pytest
 from packaging.requirements import Requirement
@@ -16,6 +17,8 @@ from packaging.requirements import Requirement
 import hmerbench
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.recognition.default_weights import DIGESTS, FAST_DIGESTS, FAST_RUN, RUN, SOURCE, best_run
+from hmerbench.benchmarks.recognition.recognizer import Recognition
+from hmerbench.evaluation.scoring.metrics import Expression
 from tests.helpers.paths import ROOT
 
 CIRCLE = ROOT / "results/figures/circle.png"
@@ -176,3 +179,14 @@ def test_the_fast_weights_are_those_of_the_best_smaller_run() -> None:
     assert best_run(fast=True) == COMMITTED / FAST_RUN
     digests = {name: hashlib.sha256((best_run(fast=True) / name).read_bytes()).hexdigest() for name in FAST_DIGESTS}
     assert digests == FAST_DIGESTS
+
+
+def types_that_users_see() -> None:
+    """Checked by `make types`, never run."""
+    result, recognizer = hmerbench.score("p.tsv", "mine:test"), hmerbench.load()
+    assert_type(result.score.exprate, float)
+    assert_type(result.score.n, int)
+    assert_type(result.expressions, list[Expression])
+    assert_type(hmerbench.compare("p.tsv", {"a": "y"}, "mine:test").interval, tuple[float, float])
+    assert_type(recognizer("a.png"), Recognition)
+    assert_type(recognizer(["a.png", Path("b.png"), b""]), list[Recognition])
