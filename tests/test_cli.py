@@ -122,6 +122,7 @@ def test_what_is_no_command_any_more_says_so(before: str, words: str) -> None:
         ("score --predictions a --ground-truth b --years 2014", "--years: does not go with --predictions"),
         ("compare a b --ground-truth c --every-pair", "--every-pair: does not go with --ground-truth"),
         ("compare a --changed b", "--changed: does not go with runs; give --ground-truth"),
+        (f"compare {ROOT / 'README.md'} b", "README.md: a file of predictions is compared on a ground truth"),
     ],
 )
 def test_options_of_the_other_form_are_refused(in_process: Run, line: str, words: str) -> None:

@@ -120,6 +120,8 @@ def compare(
         options = {"tokenize": tokenize, "as_json": as_json, "changed_to": changed}
         run(lambda: commands.compare(first, second, ground_truth, **options))
     _refuse_others(context, of_runs | {"paths", "as_json"}, "runs; give --ground-truth to compare files")
+    if file := next((path for path in paths or [] if path.is_file()), None):
+        raise UserError(f"{file}: a file of predictions is compared on a ground truth: give --ground-truth {TRUTH}")
     from hmerbench.benchmarks.report.compare import as_json_text, as_text, compare
 
     comparisons = compare(paths or [], results, None if split == "each" else split, every_pair)
