@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -26,12 +27,13 @@ from mlflow.artifacts import download_artifacts
 from mlflow.data import get_source
 from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 
+import hmerbench
 from hmerbench.benchmarks import errors, files
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.tracking import logged_model, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking
-from hmerbench.benchmarks.tracking import tracking_store
 from tests.helpers.made_up import put_environment, put_state
 from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_at_once
@@ -43,6 +45,11 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(autouse=True)
 def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And models whose copy of the program is one empty file in place of hundreds."""
+    program = tmp_path / "program/__init__.py"
+    program.parent.mkdir()
+    program.touch()
+    monkeypatch.setattr(logged_model, "hmerbench", SimpleNamespace(__file__=str(program)))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(tracking, "_warned", set())
     monkeypatch.setattr(tracking, "_left_alone_until", {})
@@ -189,8 +196,9 @@ print(*{latex for form in forms for latex in model.predict(form).latex}, sys.mod
 """
 
 
-def test_mlflow_alone_loads_a_logged_model_and_reads_an_image(tmp_path: Path) -> None:
+def test_mlflow_alone_loads_a_logged_model_and_reads_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From another folder, by the program that was stored with the model, not by this one."""
+    monkeypatch.setattr(logged_model, "hmerbench", hmerbench)  # the whole
     folder = shutil.copytree(MEDIUM, tmp_path / "runs/comer-fusion/medium-seed7")
     run_id = logged(folder)
     (tmp_path / "elsewhere").mkdir()
