@@ -1,1 +1,1 @@
-"""From images to hypotheses: test sets, single images, photographs; and the network's attention."""
+"""From images to hypotheses: test sets, pictures of single expressions; and the network's attention."""

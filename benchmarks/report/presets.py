@@ -121,6 +121,7 @@ def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
     """The rows of the table that `ls` prints and README shows: what a preset costs and reads, on what it runs, what it
     is for. The paper's own is as reported, as nobody has run it here."""
     rungs, runs_on, purposes = [], shipped("presets", "runs_on"), shipped("presets")
+    unknown = "not yet run" if root.exists() else "–"  # an installation has no committed runs
     for preset in PRESETS:
         rows = {recipe: _runs(preset, recipe, root) for recipe in ORDER}
         fusion = rows["comer-fusion"]
@@ -132,7 +133,7 @@ def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
         if preset == "paper":
             cost = cost or f"{reference()['training']} (reported)"
             reads = reads or f"{REPORTED['comer-fusion']:.1f} % (reported)"
-        cost = cost or ("minutes" if preset == PRESETS[0] else "not measured" if reads else "not yet run")
+        cost = cost or ("minutes" if preset == PRESETS[0] else "not measured" if reads else unknown)
         rung = {"preset": preset, COST: cost, READS: reads or "–"}
         rungs.append(rung | {"runs on": runs_on[preset], "what for": purposes[preset]})
     return rungs

@@ -15,7 +15,7 @@ from hmerbench.benchmarks.recognition.confidence import (
 )
 from hmerbench.benchmarks.recognition.recognizer import Recognizer, calibration
 from hmerbench.models.inference.hypothesis import Hypothesis
-from tests.recognition.test_recognizer import INK
+from tests.helpers.pictures import INK
 
 A, B = (5, 6, 7), (5, 6)  # readings
 FOUND = [  # scores are log-probabilities divided by (tokens + 1) ** alpha, here alpha = 1

@@ -9,6 +9,7 @@ from hmerbench.benchmarks.report.presets import COST, READS, advice, expected_ti
 from hmerbench.benchmarks.resolve import PRESETS, SHIPPED, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_yaml
+from tests.helpers.paths import ROOT
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -26,6 +27,8 @@ def test_every_preset_is_a_rung_with_its_cost_and_what_it_reads() -> None:
         "59.3 % (reported)",
     )
     assert (found["gpu"][COST], found["gpu"][READS]) == ("not yet run", "–")
+    installed = {rung["preset"]: rung[COST] for rung in ladder(ROOT / "nowhere")}  # without any committed runs
+    assert installed["gpu"] == installed["small"] == "–"
 
 
 def test_the_default_says_what_it_is_good_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
