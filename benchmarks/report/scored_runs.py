@@ -143,8 +143,7 @@ def sampled_rate(
     counted: Callable[[Expression], bool] = lambda _: True,
 ) -> Estimate:
     """The rate of a row on a test set, with its interval over seeds and writers: the share of the `counted` expressions
-    that are `right`, in percent, of its seeds. Raises UserError if
-    they were scored on different expressions."""
+    that are `right`, in percent, of its seeds. Raises UserError if they were scored on different expressions."""
     verdicts = [run.expressions(split) for run in runs]
     ids = [id_ for id_, row in verdicts[0].items() if counted(row)]
     for run, of_run in zip(runs, verdicts, strict=True):
