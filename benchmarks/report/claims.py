@@ -28,8 +28,8 @@ from hmerbench.benchmarks.report.scored_runs import (
     correct,
     grouped,
     measure,
+    years_are_read,
 )
-from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring.stats import spread_between_runs
 
@@ -39,8 +39,7 @@ POWER = 0.8
 
 
 def claims(results: Path) -> str:
-    scored = any(run.scores for run in RunFolder.under(results / "reproduced"))
-    (groups,) = grouped([results / "reproduced"], results, POOLED, YEARS) if scored else ([],)
+    (groups,) = grouped([results / "reproduced"], results, POOLED, YEARS) if years_are_read(results) else ([],)
     shown = [group for group in groups if len(group.right) == pooled() and len(group.recipes) > 1]
     by_preset = {group.preset: group for group in sorted(shown, key=lambda group: presets.rung(group.preset))}
     measured = [(claim, _measure(claim, by_preset)) for claim in reference()["claims"]]

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.report.paper import REPORTED, model_name, position
+from hmerbench.benchmarks.report.paper import REPORTED, YEARS, model_name, position
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError
@@ -59,16 +59,20 @@ class Group:
         return all("trained_in" in run.environment for run in self.runs.values())
 
 
+def years_are_read(results: Path) -> bool:
+    """Whether a committed run was scored on a year that the paper reports."""
+    return any(not run.scores.keys().isdisjoint(YEARS) for run in RunFolder.under(results / "reproduced"))
+
+
 def grouped(
     folders: Sequence[Path], results: Path, split: str | None = None, among: Collection[str] | None = None
 ) -> list[list[Group]]:
     """For each test set, the runs in groups of equal conditions.
 
     `split` is a test set, POOLED, or None for each set and the pooled ones; `among` are the sets that count, by default
-    all that a run was scored on. `folders` are run folders or contain them
-    at any depth; default: results/reproduced and results/runs. Of two runs of one recipe and seed in a group, the later
-    folder's counts: your own, not the committed one. Raises UserError if there is no run, for a damaged one, and for
-    runs scored on different expressions.
+    all that a run was scored on. `folders` are run folders or contain them at any depth; default: results/reproduced
+    and results/runs. Of two runs of one recipe and seed in a group, the later folder's counts: your own, not the
+    committed one. Raises UserError if there is no run, for a damaged one, and for runs scored on different expressions.
     """
     roots = folders or [results / "reproduced", results / "runs"]
     counted = {

@@ -20,7 +20,7 @@ from hmerbench.benchmarks.report.compare import CLAIM, Comparison, RowSummary, c
 from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
 from hmerbench.benchmarks.report.paper import YEAR, YEARS, model_name, pooled, position, reference, rows_of_bttr
 from hmerbench.benchmarks.report.presets import ladder
-from hmerbench.benchmarks.report.scored_runs import POOLED
+from hmerbench.benchmarks.report.scored_runs import POOLED, years_are_read
 from hmerbench.benchmarks.report.tables import RIGHT, Record, ceilings, committed_rows, interval, paper_tables
 from hmerbench.benchmarks.resolve import PRESETS
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -83,7 +83,9 @@ class Summary:
     @cached_property
     def compared(self) -> list[Comparison]:
         """The comparisons of the runs' rows, over the years that the paper reports."""
-        return compare([self.results / "reproduced"], self.results, POOLED, among=YEARS) if self.scored else []
+        if not years_are_read(self.results):
+            return []
+        return compare([self.results / "reproduced"], self.results, POOLED, among=YEARS)
 
     def short(self) -> str:
         """README's table, and below it what coverage is worth with each preset, over the three years."""
