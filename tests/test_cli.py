@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,11 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
         assert f" {command} " in done.stdout
     code = "import sys, hmerbench.benchmarks.cli.main; print({'torch', 'pandas', 'mlflow'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.app(["--version"], standalone_mode=False)
+    assert capsys.readouterr().out == f"hmerbench {metadata.version('hmerbench')}\n"
 
 
 @pytest.mark.parametrize(

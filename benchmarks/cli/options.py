@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"hmerbench {metadata.version('hmerbench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
 
 WEIGHTS = "a run folder, its weights file, or a .ckpt of CoMER's authors"
 ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
