@@ -210,11 +210,11 @@ def test_doubt_separates_patterns_from_expressions(crohme: Path) -> None:
     archive = open_archive(crohme)
     short = [(id_, tokens) for id_, tokens in archive.captions("train").items() if len(tokens) <= 20]
     patterns = recognizer([pattern(kind, draw) for kind in ("dots", "lines", "grid") for _ in range(3)])
-    chosen = evenly(short, 40)
+    chosen = evenly(short, 24)
     read = recognizer([archive.image("train", id_) for id_, _ in chosen])
     right = [found for found, (_, tokens) in zip(read, chosen, strict=True) if [*found.tokens] == tokens]
     assert sum(found.doubtful for found in patterns) >= 0.8 * len(patterns)
-    assert len(right) > 30 and sum(found.doubtful for found in right) <= 0.05 * len(right)
+    assert len(right) >= 0.9 * len(chosen) and sum(found.doubtful for found in right) <= 0.05 * len(right)
 
 
 def test_candidates_are_sorted_and_distinct(medium: Recognizer) -> None:
