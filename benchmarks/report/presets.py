@@ -25,8 +25,8 @@ def rung(preset: str) -> tuple[int, str]:
 
 
 def settings_digest(run: RunFolder) -> str:
-    """Digest of all settings except the seed and those that distinguish the rows of the paper's tables: coverage, the
-    directions of BTTR, scale augmentation."""
+    """Digest of all settings but the seed and the switches by which the rows of the paper's tables differ: coverage,
+    BTTR's directions, scale augmentation."""
     keys = run.settings.model_dump(mode="json", exclude={"schema_version", "recipe", "seed"})
     told_apart = {"network", "self_coverage", "cross_coverage", "bidirectional"}
     model = {key: value for key, value in keys["model"].items() if key not in told_apart}
