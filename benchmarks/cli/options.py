@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from hmerbench.benchmarks.config import SEED_LIMIT
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
+from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.resolve import PRESETS, read_named
 from hmerbench.benchmarks.runtime import GRAPHS, WORKERS
 from hmerbench.renamed import renamed
@@ -51,7 +52,7 @@ def _program(
 
 
 WEIGHTS = "a run folder, its weights file, or a .ckpt of CoMER's authors"
-ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
+ROWS = " ".join(ORDER)
 
 Crohme = Annotated[
     Path | None,
