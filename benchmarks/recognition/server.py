@@ -160,7 +160,7 @@ class RecognitionServer(HTTPServer):
             body = b'{"error": "too many clients at once; try again"}\n'
             request.settimeout(0.2)
             with suppress(OSError):
-                request.recv(1 << 16)  # else closing the connection would take the answer back
+                request.recv(1 << 16)  # closing would take the answer from a client that still sends
                 request.sendall(
                     b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n"
                     b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
@@ -170,12 +170,16 @@ class RecognitionServer(HTTPServer):
         threading.Thread(target=self._answer, args=(request, client_address), daemon=True).start()
 
     def _answer(self, request: Any, client_address: Any) -> None:
+        end = time.monotonic() + self.seconds
         slow = threading.Timer(self.seconds, lambda: request.shutdown(socket.SHUT_RD))  # of sending its headers, too
         slow.daemon = True
         slow.start()
         try:
             with suppress(OSError):  # the client has gone
                 self.finish_request(request, client_address)
+                request.shutdown(socket.SHUT_WR)
+                while time.monotonic() < end and request.recv(1 << 16):
+                    pass  # closing would take the answer from a client that still sends
         finally:
             slow.cancel()
             self.shutdown_request(request)
