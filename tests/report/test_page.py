@@ -98,24 +98,25 @@ def test_too_large_expressions_are_refused(latex: str) -> None:
 # ------------------------------------------------------------------------------------------------------- the data
 
 
-def read(data: browser.TestSet, key: str) -> dict[str, dict]:
+def entries_of(data: browser.TestSet, key: str) -> dict[str, dict]:
     """The page's entries for a run, by id."""
-    return {id_: entry for id_, entry in zip(data.ids, data.runs[key], strict=True) if entry}
+    return {row["id"]: entry for row in data.rows if (entry := row["runs"][key])}
 
 
 def test_entries_have_the_scorers_verdicts(place: Place) -> None:
     notes: list[str] = []
     (data,) = browser.build(place.archive, browser.find_runs(place.a.parents[1], []), notes)
     for folder, key in ((place.a, place.key_a), (place.b, place.key_b)):
-        entries = read(data, key)
+        entries = entries_of(data, key)
         assert {id_: entry["errors"][0] for id_, entry in entries.items()} == errors_of(folder)
-    a = read(data, place.key_a)
+    a = entries_of(data, place.key_a)
     assert a["label"]["errors"] == [1, 1, 0] and a["label"]["words"] == ["symbol 3: b read as c"]
     assert (a["label"]["truth_marks"], a["label"]["marks"]) == ("..x", "..x")
     assert a["unclosed"]["status"] == "unconverted" and "too early" in a["unclosed"]["reason"]
     assert a["nothing"]["status"] == "missing" and "tokens" not in a["nothing"]
-    assert dict(zip(data.ids, data.kinds, strict=True))["nested"] == ["script", "nested script"]
-    assert notes == [] and len(data.images) == N
+    rows = {row["id"]: row for row in data.rows}
+    assert rows["nested"]["kinds"] == ["script", "nested script"]
+    assert notes == [] and len(rows) == N and all(row["image"] for row in data.rows)
 
 
 def test_images_are_lossless(place: Place) -> None:
@@ -130,8 +131,8 @@ def test_attention_is_on_the_networks_grid(place: Place) -> None:
     notes: list[str] = []
     (data,) = browser.build(place.archive, runs, notes)
     add_attention([data], place.archive, runs, 3, notes)
-    played = data.attention[place.key_a]
-    assert 3 <= len(played) <= 6 and place.key_b not in data.attention
+    played = {row["id"]: row["attention"][place.key_a] for row in data.rows if row["attention"]}
+    assert 3 <= len(played) <= 6 and not any(place.key_b in row["attention"] for row in data.rows)
     assert any(note.startswith("There is no attention playback for comer-fusion · tiny") for note in notes)
     for id_, maps in played.items():
         tokens = ((EXPRESSIONS[id_][1] or "") if id_ in EXPRESSIONS else "1 2").split()
@@ -143,9 +144,10 @@ def test_attention_is_on_the_networks_grid(place: Place) -> None:
 def test_without_images_and_truth_verdicts_remain(place: Place) -> None:
     """This is how committed runs are shown without CROHME."""
     (data,) = browser.build(None, browser.find_runs(place.a.parents[1], []), [])
-    entries = read(data, place.key_a)
+    entries = entries_of(data, place.key_a)
     assert entries["label"]["errors"] == [1, 1, 0] and "words" not in entries["label"]
-    assert data.truths == [None] * N and data.images == [] and data.lengths[data.ids.index("label")] == 3
+    assert len(data.rows) == N and not any(row["truth"] or row["image"] for row in data.rows)
+    assert {row["id"]: row["length"] for row in data.rows}["label"] == 3
 
 
 # ------------------------------------------------------------------------------------- what is missing or damaged
@@ -207,7 +209,7 @@ def test_published_systems_are_browsed_beside_the_runs(place: Place, monkeypatch
     found = browser.read_systems(place.archive, tmp_path, notes)
     assert list(found) == ["system/mine"] and "absent.json: there is no such file" in notes[0] and len(notes) == 1
     (data,) = browser.build(place.archive, [], notes, {key: scored for key, (_, scored) in found.items()})
-    verdicts = {id_: entry["exact"] for id_, entry in read(data, "system/mine").items()}
+    verdicts = {id_: entry["exact"] for id_, entry in entries_of(data, "system/mine").items()}
     assert [id_ for id_ in EXPRESSIONS if not verdicts[id_]] == ["label"] and len(notes) == 1
     material = Material(place.archive, [], sets=[data], systems={key: name for key, (name, _) in found.items()})
     page = render(material, tmp_path)
@@ -220,7 +222,7 @@ def test_runs_on_other_data_stay_out(place: Place, tmp_path: Path) -> None:
     (other / "data/test/caption.txt").write_text((other / "data/test/caption.txt").read_text().replace("a b", "b a"))
     notes: list[str] = []
     (data,) = browser.build(open_archive(other), runs, notes)
-    assert data.runs == {} and "was trained on other data" in notes[0]
+    assert data.runs == [] and "was trained on other data" in notes[0]
 
 
 def test_a_packed_run_is_shown_once(place: Place, tmp_path: Path) -> None:
@@ -230,7 +232,7 @@ def test_a_packed_run_is_shown_once(place: Place, tmp_path: Path) -> None:
     both = browser.find_runs(tmp_path / "reproduced", [])
     both += browser.find_runs(tmp_path / place.a.parents[1].relative_to(place.results), [])
     (data,) = browser.build(place.archive, both, [])
-    assert list(data.runs) == ["reproduced/bttr/tiny-seed7", place.key_b]
+    assert data.runs == ["reproduced/bttr/tiny-seed7", place.key_b]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -269,11 +271,11 @@ def test_what_evaluate_read_of_ones_own_set_is_shown(place: Place, tmp_path: Pat
     shutil.copytree(place.a, read)
     material = gather(own, results, 1)
     (data,) = material.sets
-    at = {id_: number for number, id_ in enumerate(data.ids)}
-    assert list(data.runs) == ["local/bttr/tiny-seed7-12345678"] and len(data.ids) == N and all(data.truths)
-    assert [entry and entry["exact"] for entry in data.runs["local/bttr/tiny-seed7-12345678"]].count(True) == 54
-    assert "turned upright; inverted" in data.prepared[at["label"]] and data.pictures[at["label"]]
-    assert (data.images[at["root"]], data.pictures[at["root"]]) == ("", "") and "root.png" in data.prepared[at["root"]]
+    rows = {row["id"]: row for row in data.rows}
+    assert data.runs == ["local/bttr/tiny-seed7-12345678"] and len(rows) == N and all(row["truth"] for row in data.rows)
+    assert [entry["exact"] for entry in entries_of(data, "local/bttr/tiny-seed7-12345678").values()].count(True) == 54
+    assert "turned upright; inverted" in rows["label"]["prepared"] and rows["label"]["before"]
+    assert (rows["root"]["image"], rows["root"]["before"]) == ("", "") and "root.png" in rows["root"]["prepared"]
     (table,) = (frame for title, frame in material.frames if "NOT CROHME" in title)
     assert table["dataset"].tolist() == ["foreign"] and table["source"].tolist() == ["local"]
     page = render(material, results)

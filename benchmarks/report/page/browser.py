@@ -9,7 +9,7 @@ evenly spaced ones of each set, and of as many wrong ones.
 import base64
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from hmerbench.evaluation.scoring import alignment
 from hmerbench.evaluation.scoring.alignment import Tree
 from hmerbench.evaluation.scoring.analysis import STRUCTURES, structures
 from hmerbench.evaluation.scoring.inputs import GroundTruth, read_predictions
-from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.metrics import Expression, bucket
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg import SymLG
 from hmerbench.models.files import CheckpointError
@@ -46,19 +46,17 @@ NO_SYSTEMS: Mapping[str, Mapping[str, Scored]] = {}
 
 @dataclass
 class TestSet:
-    """A test set as read by page.js; lists are in the order of `ids`. Images and truths need an archive."""
+    """A test set as read by page.js: a row for each expression, with what each run read of it. Images and truths need
+    an archive; an image that cannot be read is "", and so is a picture to which nothing was done."""
 
     data: str  # crohme, embedded, foreign
     name: str
-    ids: list[str]
-    lengths: list[int | None]
-    kinds: list[list[str] | None]
-    truths: list[Json | None]
-    images: list[str]  # WebP, base64; "" for one that cannot be read
-    prepared: list[str]  # what was done to each picture, or why it cannot be read
-    pictures: list[str]  # before that, WebP, base64; "" if nothing was done
-    runs: dict[str, list[Json | None]]
-    attention: dict[str, dict[str, Json]] = field(default_factory=dict)  # by run and id
+    rows: list[Json]
+
+    @property
+    def runs(self) -> list[str]:
+        """The keys of all that read it."""
+        return list(self.rows[0]["runs"])
 
     @property
     def key(self) -> str:
@@ -156,26 +154,20 @@ def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
         return None
 
 
-def _set(archive: Archive | None, name: str, ids: list[str], scored: Mapping[str, Scored]) -> TestSet:
+def _set(archive: Archive | None, name: str, ids: Sequence[str], scored: Mapping[str, Scored]) -> TestSet:
     truths = _truths(archive, name, ids) if archive else [None] * len(ids)
     known = {id_: verdict for verdicts, _ in scored.values() for id_, verdict in verdicts.items()}
-    runs = {
-        key_: [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
-        for key_, (verdicts, texts) in scored.items()
-    }
-    images = [_images(archive, name, id_) for id_ in ids] if archive else []
-    return TestSet(
-        archive.name if archive else "crohme",
-        name,
-        ids,
-        [len(truth.tokens) if truth else known[id_].length for id_, truth in zip(ids, truths, strict=True)],
-        [sorted(structures(truth.graph), key=STRUCTURES.index) if truth else None for truth in truths],
-        [_truth(truth) if truth else None for truth in truths],
-        [image for image, _, _ in images],
-        [done for _, done, _ in images],
-        [before for _, _, before in images],
-        runs,
-    )
+    rows = list[Json]()
+    for id_, truth in zip(ids, truths, strict=True):
+        image, prepared, before = _images(archive, name, id_) if archive else ("", "", "")
+        row: Json = {"id": id_, "image": image, "prepared": prepared, "before": before}
+        length = row["length"] = len(truth.tokens) if truth else known[id_].length
+        row["bucket"] = bucket(length) if length is not None else ""
+        row["kinds"] = sorted(structures(truth.graph), key=STRUCTURES.index) if truth else None
+        row["truth"] = _truth(truth) if truth else None
+        row["runs"] = {key_: _entry(of.get(id_), texts.get(id_), truth) for key_, (of, texts) in scored.items()}
+        rows.append(row | {"attention": {}})  # of some, by run
+    return TestSet(archive.name if archive else "crohme", name, rows)
 
 
 def _images(archive: Archive, name: str, id_: str) -> tuple[str, str, str]:
@@ -293,7 +285,7 @@ def read_systems(archive: Archive, folder: Path, notes: list[str]) -> dict[str, 
 def add_attention(
     sets: Sequence[TestSet], archive: Archive, runs: Sequence[RunFolder], count: int, notes: list[str]
 ) -> None:
-    """Fill in `attention` of the sets, for `count` expressions and `count` wrong ones per set and run. Damaged weights
+    """Fill in `attention` of the rows, for `count` expressions and `count` wrong ones per set and run. Damaged weights
     become a note, and all runs without weights become one together."""
     from hmerbench.models.weights import load_weights
 
@@ -308,16 +300,15 @@ def add_attention(
             notes.append(f"no attention: {error}")
             continue
         for test_set in of_run[run]:
-            pairs = zip(test_set.ids, test_set.runs[key(run)], strict=True)
-            entries = {id_: entry for id_, entry in pairs if entry is not None and entry.get("tokens")}
-            wrong = [id_ for id_, entry in entries.items() if not entry["exact"]]
-            sample = {*evenly(list(entries), count), *evenly(wrong, count)}
-            maps = test_set.attention[key(run)] = dict[str, Json]()
-            chosen = [id_ for id_ in entries if id_ in sample]
-            for id_ in progress(chosen, f"attention of {title(run)} on {test_set.name}"):
-                if found := _maps(model, run, archive.image(test_set.name, id_), entries[id_]["tokens"].split()):
-                    maps[id_] = found
-        n = sum(len(test_set.attention[key(run)]) for test_set in of_run[run])
+            read = {row["id"]: row for row in test_set.rows if (row["runs"][key(run)] or {}).get("tokens")}
+            wrong = [id_ for id_, row in read.items() if not row["runs"][key(run)]["exact"]]
+            chosen = {*evenly(list(read), count), *evenly(wrong, count)}
+            what = f"attention of {title(run)} on {test_set.name}"
+            for id_ in progress([id_ for id_ in read if id_ in chosen], what):
+                tokens = read[id_]["runs"][key(run)]["tokens"].split()
+                if found := _maps(model, run, archive.image(test_set.name, id_), tokens):
+                    read[id_]["attention"][key(run)] = found
+        n = sum(key(run) in row["attention"] for test_set in of_run[run] for row in test_set.rows)
         how = "--attention n: n evenly spaced of each set, and n of the wrong ones"
         notes.append(f"{title(run)}: attention playback for {n} of its expressions ({how})")
 

@@ -45,10 +45,7 @@ function filters() {
   const [a, b] = [chosen("a"), chosen("b")];
   const tests = [];
   if (value("set")) tests.push((row) => row.set === value("set"));
-  if (value("length")) {
-    const bucket = $("length").selectedIndex - 1; // after "any"; a bucket spans ten lengths
-    tests.push((row) => Math.min(Math.floor(Math.max(0, row.length - 1) / 10), 5) === bucket);
-  }
+  if (value("length")) tests.push((row) => row.bucket === value("length"));
   if (value("structure")) tests.push((row) => row.kinds && row.kinds.includes(value("structure")));
   if (value("verdict")) tests.push((row) => row.runs[a] && VERDICTS[value("verdict")](row.runs[a]));
   if (value("errors")) {

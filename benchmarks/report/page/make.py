@@ -138,7 +138,7 @@ def render(material: Material, results: Path) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     others = sorted({test_set.data for test_set in material.sets} - {"crohme"})
-    expressions = sum(len(test_set.ids) for test_set in material.sets)
+    expressions = sum(len(test_set.rows) for test_set in material.sets)
     counts = {"expression": expressions, "test set": len(material.sets), "run": len(material.runs)}
     content = ", ".join(counted(n, noun) for noun, n in counts.items())
     shown = {name for test_set in material.sets for name in test_set.runs}
@@ -167,7 +167,7 @@ def render(material: Material, results: Path) -> str:
         buckets=BUCKETS,
         kinds=STRUCTURES,
         notes=material.notes,
-        packs={test_set.key: compressed(_as_json(vars(test_set))) for test_set in material.sets},
+        packs={test_set.key: _packed(test_set.rows) for test_set in material.sets},
         meta=meta,
     )
 
@@ -180,8 +180,8 @@ def _words() -> dict[str, Any]:
     return parse_yaml(_part("words.yaml"))
 
 
-def _as_json(data: Any) -> bytes:
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+def _packed(rows: list[Json]) -> str:
+    return compressed(json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:

@@ -31,21 +31,9 @@ async function unpack(id) {
 // ---- data -----------------------------------------------------------------------------------------------------
 
 async function loadSet({ key }) {
-  const data = await unpack("set-" + key);
-  const ofEachRun = (byRun, key) => Object.fromEntries(Object.entries(byRun).map(([run, entries]) => [run, entries[key]]));
-  return data.ids.map((id, index) => ({
-    id,
-    set: key,
-    length: data.lengths[index],
-    kinds: data.kinds[index],
-    truth: data.truths[index],
-    image: data.images[index],
-    prepared: data.prepared[index],
-    before: data.pictures[index],
-    runs: ofEachRun(data.runs, index),
-    played: Object.keys(data.attention).length > 0,
-    attention: ofEachRun(data.attention, id),
-  }));
+  const rows = await unpack("set-" + key);
+  const played = rows.some((row) => Object.keys(row.attention).length > 0);
+  return rows.map((row) => ({ ...row, set: key, played }));
 }
 
 const label = (key) => meta.sets.find((set) => set.key === key).label;
