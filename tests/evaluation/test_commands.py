@@ -38,11 +38,8 @@ ROOTS = "--predictions roots --ground-truth newer"
         (f"score {OF_A} --json", '"ci95": [30.06, 95.44]'),
         (f"score {ROOTS}", "0 of 1"),
         (f"score {ROOTS} --edition current", "exact     1 of 1"),
-        (f"editions {ROOTS}", "crohme2019"),
-        (f"editions {ROOTS}", "the truth: one-child Inside (convert2symLG 1.5)"),
         ("compare a b --ground-truth data.zip:2014", "A - B = +0.00 points"),
         ("compare a b --ground-truth data.zip:2014 --json", '"only_a": 1'),
-        (f"errors {OF_A} --out tables", "symbols.csv"),
         ("doctor --scorer", "ten known cases scored correctly"),
     ],
 )

@@ -314,23 +314,6 @@ def test_rows_of_other_expressions_are_refused(tmp_path: Path) -> None:
         compare([], tmp_path, "2014")
 
 
-# ------------------------------------------------------------------------------------------------ statistics
-
-
-def test_holm_corrects_p_values() -> None:
-    """Worked example of Holm 1979, in the notation of R's p.adjust."""
-    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert stats.holm([0.5, 0.9]) == pytest.approx([1.0, 1.0]) and stats.holm([]) == []
-
-
-def test_mean_and_prediction_intervals() -> None:
-    """t(0.975, 4) = 2.776, s = sqrt(2.5)."""
-    low, high = stats.mean_interval([1, 2, 3, 4, 5])
-    assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=0.001)
-    low, high = stats.prediction_interval([1, 2, 3, 4, 5])
-    assert (low, high) == pytest.approx((3 - 4.809, 3 + 4.809), abs=0.001)
-
-
 def test_an_invalid_signature_is_reported_with_its_file(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "bttr", 7, 0.5)
     path = folder / "scores/2014.json"

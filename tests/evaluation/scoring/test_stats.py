@@ -109,7 +109,7 @@ def test_permutation_test():
 def test_holms_correction():
     """The first case is in many textbooks; no adjusted value exceeds 1."""
     assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert stats.holm([0.9, 0.6]) == [1.0, 1.0]
+    assert stats.holm([0.9, 0.6]) == [1.0, 1.0] and stats.holm([]) == []
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=12))
