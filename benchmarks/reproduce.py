@@ -250,10 +250,10 @@ def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, sec
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)
     folder = results / "local" if crohme else space
-    tables.write_tables(built, folder, crohme=crohme)
+    tables.write_tables(built, folder)
     for run in runs:
         tracking.track(run.path, tables=folder)
-    tables.show(built, crohme=crohme)
+    tables.show(built)
     announce(archive)
     console.print(f"tables   {folder}/table*.csv, .md, .tex")
     console.print(f"runs     {space / 'runs'}")

@@ -54,7 +54,8 @@ def local(results: Path) -> Tables:
 
 def apart(workspace: Path) -> Tables:
     """The rows of runs on other data than CROHME, and of weights that read it, without the paper's rows."""
-    return {"table2": _frame(rows_of_runs("local", workspace / "runs", workspace / "evaluated"), "table2")}
+    rows = rows_of_runs("local", workspace / "runs", workspace / "evaluated")
+    return {"table2": _frame(rows, "table2", "Table 2 on other data: NOT CROHME numbers")}
 
 
 def committed_rows(results: Path) -> list[Record]:
@@ -62,11 +63,11 @@ def committed_rows(results: Path) -> list[Record]:
     return rows_of_runs("reproduced", results / "reproduced")
 
 
-def write_tables(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
+def write_tables(tables: Tables, folder: Path) -> list[Path]:
     """Write every table as CSV, Markdown and LaTeX, each file atomically; return the paths."""
     texts = {}
     for name, table in tables.items():
-        title, cells = heading(name, crohme=crohme), printable(table)
+        title, cells = table.attrs["title"], printable(table)
         flags = cells.columns.intersection(list(FLAGS))
         caption = title.partition(": ")[2]
         texts[folder / f"{name}.csv"] = table.to_csv(index=False, float_format="%.2f")
@@ -80,9 +81,9 @@ def meanings() -> str:
     return from_template("columns.md", train=f"{crohme().n(TRAIN):,}", bttr=rows_of_bttr())
 
 
-def show(tables: Tables, *, crohme: bool = True) -> None:
-    for name, table in tables.items():
-        printing.show(heading(name, crohme=crohme), short(table).to_dict("records") or [dict.fromkeys(SHORT)])
+def show(tables: Tables) -> None:
+    for table in tables.values():
+        printing.show(table.attrs["title"], short(table).to_dict("records") or [dict.fromkeys(SHORT)])
 
 
 def short(table: pd.DataFrame) -> pd.DataFrame:
@@ -123,10 +124,6 @@ TABLES = {  # by the name of its files
 }
 
 
-def heading(name: str, *, crohme: bool = True) -> str:
-    return f"Table {name[-1]}{f': {TABLES[name].title}' if crohme else ' on other data: NOT CROHME numbers'}"
-
-
 def paper_tables(runs: list[Record], results: Path) -> Tables:
     """Every table with the paper's rows and those of `runs`, each beside its year's ceilings."""
     best, built = ceilings(results), {}
@@ -136,7 +133,7 @@ def paper_tables(runs: list[Record], results: Path) -> Tables:
             if "source" not in row:
                 row |= {"source": "reported", "n": crohme().n(row["dataset"])}
             row |= {RIGHT[name]: best[row["dataset"]][name] for name in RIGHT if row["dataset"] in best}
-    return {name: _frame(rows, name) for name, rows in built.items()}
+    return {name: _frame(rows, name, f"Table {name[-1]}: {TABLES[name].title}") for name, rows in built.items()}
 
 
 class Row(NamedTuple):
@@ -230,8 +227,9 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
     return f"{label} [{n} evenly spaced]" if partial else label
 
 
-def _frame(rows: list[Record], name: str) -> pd.DataFrame:
-    """Rows with their intervals, in the paper's order; the sources of a model stand next to each other."""
+def _frame(rows: list[Record], name: str, title: str) -> pd.DataFrame:
+    """Rows with their intervals, in the paper's order; the sources of a model stand next to each other. The title is in
+    its `attrs`."""
 
     def model(recipe: str) -> str:
         return reference()["recipes"].get(recipe, {}).get(name, model_name(recipe))
@@ -255,8 +253,9 @@ def _frame(rows: list[Record], name: str) -> pd.DataFrame:
 
     columns = [*COLUMNS, *TABLES[name].flags]
     frame = pd.DataFrame(sorted(rows, key=position), columns=columns)
-    frame[list(RATES)] = frame[list(RATES)].astype(float)
-    return frame.astype({"n": "Int64", "seeds": "Int64"})
+    frame = frame.astype(dict.fromkeys(RATES, float) | {"n": "Int64", "seeds": "Int64"})
+    frame.attrs["title"] = title
+    return frame
 
 
 def interval(low: float, high: float) -> str:

@@ -276,7 +276,7 @@ def test_what_evaluate_read_of_ones_own_set_is_shown(place: Place, tmp_path: Pat
     assert [entry["exact"] for entry in entries_of(data, "local/bttr/tiny-seed7-12345678").values()].count(True) == 54
     assert "turned upright; inverted" in rows["label"]["prepared"] and rows["label"]["before"]
     assert (rows["root"]["image"], rows["root"]["before"]) == ("", "") and "root.png" in rows["root"]["prepared"]
-    (table,) = (frame for title, frame in material.frames if "NOT CROHME" in title)
+    (table,) = (frame for frame in material.frames if "NOT CROHME" in frame.attrs["title"])
     assert table["dataset"].tolist() == ["foreign"] and table["source"].tolist() == ["local"]
     page = render(material, results)
     assert "ExpRate on foreign data (NOT CROHME)" in page and "cost is left out" not in page

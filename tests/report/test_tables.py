@@ -420,13 +420,13 @@ def test_a_partially_scored_set_is_labeled(tmp_path: Path) -> None:
 def test_other_data_has_a_separate_labeled_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put_run(tmp_path / "runs", "comer-fusion", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
     built = tables.apart(tmp_path)
-    paths = tables.write_tables(built, tmp_path, crohme=False)
+    paths = tables.write_tables(built, tmp_path)
     assert {path.name for path in paths} == {"table2.csv", "table2.md", "table2.tex"}
     (row,) = rows(tmp_path / "table2.csv")
     assert (row["dataset"], row["source"], row["exprate"], row["n"]) == ("embedded", "local", "30.00", "300")
     for name in ("table2.md", "table2.tex"):
         assert "NOT CROHME numbers" in (tmp_path / name).read_text()
-    tables.show(built, crohme=False)
+    tables.show(built)
     assert "NOT CROHME numbers" in capsys.readouterr().out
 
 
@@ -472,7 +472,7 @@ def test_latex_compiles_the_tables(tmp_path: Path) -> None:
     tables.write_tables(tables.committed(RESULTS), tmp_path / "committed")
     tables.write_tables(tables.local(tmp_path), tmp_path / "local")
     for place, folder in (("x", "apart"), ("y", "none")):
-        tables.write_tables(tables.apart(tmp_path / place), tmp_path / folder, crohme=False)
+        tables.write_tables(tables.apart(tmp_path / place), tmp_path / folder)
     assert "longtable" in (tmp_path / "local/table2.tex").read_text()
     (tmp_path / "all.tex").write_text(DOCUMENT)
     command = [ENGINE, "-draftmode", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]

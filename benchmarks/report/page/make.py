@@ -52,10 +52,10 @@ Row = tuple[str, dict[str, Any]]  # source, which gives its color, and cells by 
 
 @dataclass
 class Material:
-    """The content of a page. `frames` are the result tables with their titles."""
+    """The content of a page. `frames` are the result tables."""
 
     archive: Archive | None
-    frames: list[tuple[str, pd.DataFrame]]
+    frames: list[pd.DataFrame]
     runs: list[RunFolder] = field(default_factory=list)
     sets: list[TestSet] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
         its = f"CROHME={quote(str(data))}" if data.exists() else "CROHME= with its archive"
         raise UserError(f"{results}: these are the runs on one archive, named by it: make report {its}")
     archive = open_archive(crohme, trains=False) if crohme else None
-    material = Material(archive, [(tables.heading(name), frame) for name, frame in tables.local(results).items()])
+    material = Material(archive, [*tables.local(results).values()])
     notes = material.notes
     crohme_runs = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
     if archive is None or archive.name == "crohme":
@@ -105,8 +105,7 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
     for other in (archive,) if archive else _last_used(results, notes):  # each gets a table of its own
         if other.name != "crohme":
             space = workspace(other, results)
-            frame = tables.apart(space)["table2"]
-            material.frames += [(tables.heading("table2", crohme=False), frame)] if len(frame) else []
+            material.frames += [frame for frame in tables.apart(space).values() if len(frame)]
             runs = find_runs(space / "runs", notes) + find_runs(space / "evaluated", notes)
             material.add(other, runs, attention)
     if not material.runs:
@@ -158,7 +157,7 @@ def render(material: Material, results: Path) -> str:
         warning=f"Expressions and rows named {' or '.join(others)} are NOT CROHME numbers." if others else "",
         intro=f"{content}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
         summary=_summary(results, material.runs),
-        tables=[table for title, frame in material.frames for table in _tables(title, frame)],
+        tables=[table for frame in material.frames for table in _tables(frame)],
         tables_note=tables.meanings().strip().replace("`", ""),
         scores=[row for run in material.runs for row in _scores(run)],
         figures=[figure for figure in figures if not figure["folded"]],
@@ -207,11 +206,12 @@ def _rate(run: RunFolder, split: str) -> str:
     return f"{score.exprate:.2f} ({interval_text(score.exact, score.n)})" if score else "–"
 
 
-def _tables(title: str, frame: pd.DataFrame) -> Iterator[tuple[str, list[Row]]]:
-    parts, number = tables.short(frame).groupby("dataset", sort=False), title.partition(":")[0]
+def _tables(frame: pd.DataFrame) -> Iterator[tuple[str, list[Row]]]:
+    parts, title = tables.short(frame).groupby("dataset", sort=False), frame.attrs["title"]
     for dataset, part in parts:
         lines = part.drop(columns="dataset").rename(columns=HEADINGS).to_dict("records")
-        yield f"{number}: {dataset}" if len(parts) > 1 else title, [(line["source"], line) for line in lines]
+        part_title = f"{title.partition(':')[0]}: {dataset}" if len(parts) > 1 else title
+        yield part_title, [(line["source"], line) for line in lines]
 
 
 def _scores(run: RunFolder) -> Iterator[Row]:
