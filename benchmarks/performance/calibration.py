@@ -34,7 +34,7 @@ from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, Cali
 from hmerbench.benchmarks.recognition.predict import SCORES
 from hmerbench.benchmarks.recognition.recognizer import FITTED, Recognizer
 from hmerbench.benchmarks.report import paper
-from hmerbench.benchmarks.report.documents import from_template, markdown
+from hmerbench.benchmarks.report.documents import from_template, markdown, undamaged
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain, read_table
 from hmerbench.evaluation import csv_text
@@ -226,10 +226,8 @@ def recorded(network: str) -> Row:
 
 def stored(path: Path) -> list[Row]:
     """The rows of the table. Raises UserError for a damaged one."""
-    try:
+    with undamaged(path, fix="delete it and read again"):
         return [row | {key: int(row[key]) for key in ("read", "right")} for row in read_table(path)]
-    except (KeyError, ValueError):
-        raise UserError(f"{path}: damaged or incomplete; restore it, or delete it and read again") from None
 
 
 # ---------------------------------------------------------------------------------------------------- the document

@@ -17,7 +17,7 @@ from scipy import stats
 
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report import presets
-from hmerbench.benchmarks.report.documents import from_template, markdown
+from hmerbench.benchmarks.report.documents import from_template, markdown, undamaged
 from hmerbench.benchmarks.report.paper import ORDER, REPORTED, YEAR, YEARS, model_name, pooled, reference
 from hmerbench.benchmarks.report.scored_runs import (
     LEVEL,
@@ -49,7 +49,9 @@ def claims(results: Path) -> str:
             of_family = [steps for claim, steps in measured if claim["family"] == family]
             correct([steps[preset] for steps in of_family for preset in alike if preset in steps])
     table = [_line(claim, steps, by_preset) for claim, steps in measured]
-    table += [*_level(results / "scoreboard.csv"), *_language(results / "language.csv")]
+    for path, lines, fix in (("scoreboard", _level, "make scoreboard"), ("language", _language, "make tables")):
+        with undamaged(path := results / f"{path}.csv", fix=fix):
+            table += lines(path)
     return from_template(
         "CLAIMS.md",
         verdicts={

@@ -2,7 +2,8 @@
 \\input, in LaTeX with booktabs (and longtable, if a table does not fit on a page), frames of pandas."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ def write_texts(texts: Mapping[Path, str]) -> list[Path]:
 def markdown(table: pd.DataFrame | Sequence[Mapping[str, Any]]) -> str:
     """A table in Markdown, without a line end; cells that a row lacks are empty."""
     return pd.DataFrame(table).fillna("").to_markdown(index=False, disable_numparse=True)
+
+
+@contextmanager
+def undamaged(*paths: Path, fix: str) -> Iterator[None]:
+    """Raise UserError, with the `fix`, where the block does not find in tables what the suite writes into them."""
+    try:
+        yield
+    except (IndexError, KeyError, ValueError):
+        raise UserError(f"{' or '.join(map(str, paths))}: damaged or incomplete; restore it, or {fix}") from None
 
 
 def read_frame(path: Path, dtype: type | None = None) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.claims import claims as claims_of_papers
 from hmerbench.benchmarks.report.compare import CLAIM, Comparison, RowSummary, compare
-from hmerbench.benchmarks.report.documents import from_template, markdown, write_texts
+from hmerbench.benchmarks.report.documents import from_template, markdown, undamaged, write_texts
 from hmerbench.benchmarks.report.paper import YEAR, YEARS, model_name, pooled, position, reference, rows_of_bttr
 from hmerbench.benchmarks.report.presets import ladder
 from hmerbench.benchmarks.report.scored_runs import POOLED, years_are_read
@@ -265,12 +265,11 @@ Cells = dict[str, str]  # of a line, by column
 def speed_tables(folder: Path) -> dict[str, str]:
     """The Markdown tables of speed/README.md by the names of their marks, of those files that are there."""
     made = {"recipe": {"trials": _trials, "readings": _readings}, "search_tricks": {"tricks": _tricks}}
-    return {
-        name: markdown(make(read_table(path))) + "\n"
-        for file, makers in made.items()
-        if (path := folder / f"{file}.csv").exists()
-        for name, make in makers.items()
-    }
+    texts = dict[str, str]()
+    for path in filter(Path.exists, (folder / f"{file}.csv" for file in made)):
+        with undamaged(path, fix="measure again"):
+            texts |= {name: markdown(make(read_table(path))) + "\n" for name, make in made[path.stem].items()}
+    return texts
 
 
 def _percent(row: Cells) -> str:

@@ -1,13 +1,15 @@
 """The papers' claims: verdicts follow from numbers, in the program and in the committed document."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hmerbench.benchmarks.report import claims
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report import claims, summary
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.scored_runs import Step
 from hmerbench.evaluation.datasets import crohme
@@ -185,3 +187,13 @@ def test_claims_of_made_up_runs(tmp_path: Path) -> None:
 def test_without_runs_every_claim_is_open(tmp_path: Path) -> None:
     text = claims.claims(tmp_path)
     assert text.count("**open**") == len(CLAIMS) + 1 and "| **supported** | none |" in text and conflicts(text) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [("scoreboard", claims.claims), ("language", claims.claims), ("recipe", summary.speed_tables)],
+)
+def test_a_damaged_table_is_named(tmp_path: Path, name: str, made: Callable[[Path], object]) -> None:
+    (tmp_path / f"{name}.csv").write_text("system\ncomer\n")
+    with pytest.raises(UserError, match=rf"{name}\.csv: damaged or incomplete; restore it, or m"):
+        made(tmp_path)

@@ -14,8 +14,8 @@ import matplotlib.style
 from matplotlib.figure import Figure
 from PIL import Image
 
-from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.report.documents import undamaged
 from hmerbench.benchmarks.report.figures import from_tables
 from hmerbench.benchmarks.report.figures import results as plots
 from hmerbench.benchmarks.report.presets import preset_labels
@@ -92,11 +92,8 @@ def _of(draw: Callable[..., Figure], fix: str, *tables: Path) -> Figure | str:
     """The figure of some tables, or why there is none. Raises UserError for damaged ones."""
     if absent := [table for table in tables if not table.exists()]:
         return f"there is no {absent[0]}; {fix}"
-    try:
+    with undamaged(*tables, fix=f"make it again ({fix})"):
         return draw(*tables)
-    except (ValueError, KeyError, IndexError):
-        named = " or ".join(map(str, tables))
-        raise UserError(f"{named}: damaged or incomplete; restore it, or make it again ({fix})") from None
 
 
 def read_runs(root: Path) -> list[RunFolder]:
