@@ -21,7 +21,15 @@ from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import copy_part
-from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, report_command, select_splits, workspace
+from hmerbench.benchmarks.runs.workspace import (
+    EVALUATED,
+    announce,
+    open_data,
+    remember,
+    report_command,
+    select_splits,
+    workspace,
+)
 from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.scoring.inputs import read_predictions
@@ -29,8 +37,6 @@ from hmerbench.evaluation.scoring.metrics import METRICS, interval_text
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.evaluation.scoring.stats import mcnemar
 from hmerbench.models.weights import pack_weights
-
-PLACE = "local/evaluated"  # of results with CROHME, under results/
 
 
 def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], results: Path) -> None:
@@ -68,8 +74,8 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
         raise UserError(
             f"{results / 'reproduced'}: no run of {of} is scored on {', '.join(splits)}; choose other years"
         )
-    with locked(results / PLACE, ".evaluating"):
-        _evaluate(wanted, archive, results / PLACE)
+    with locked(results / EVALUATED, ".evaluating"):
+        _evaluate(wanted, archive, results / EVALUATED)
 
 
 def _evaluate(wanted: Mapping[str, tuple[RunFolder, str]], archive: Archive, evaluated: Path) -> None:
@@ -155,7 +161,7 @@ def evaluated_run(recognizer: Recognizer, archive: Archive, results: Path) -> Ru
     both, so that `predict` and `score` take it for a run. Raises UserError while another process works there."""
     remember(archive, results)
     config, packed = recognizer.config, pack_weights(recognizer.model)
-    folder = results / PLACE if archive.name == "crohme" else workspace(archive, results) / "evaluated"
+    folder = results / EVALUATED if archive.name == "crohme" else workspace(archive, results) / "evaluated"
     digest = hashlib.sha256(packed + config.to_yaml().encode()).hexdigest()[:8]
     run = RunFolder(folder / f"{config.name}-{digest}", config)
     with locked(run.path):

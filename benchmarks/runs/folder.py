@@ -270,7 +270,9 @@ class RunFolder(Run[Config]):
     def read_data(self) -> str:
         """Name of the data that it reads: where `evaluate` puts what weights read of other data, that."""
         local, space = ("", "", *self.path.absolute().parts)[-5:-3]
-        return space.partition("-")[0] if self.evaluated and local == "local" else self.data
+        if self.evaluated and "local" in (local, space):
+            return "crohme" if space == "local" else space.partition("-")[0]
+        return self.data
 
     @property
     def evaluated(self) -> bool:

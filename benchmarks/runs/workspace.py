@@ -10,6 +10,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console
 
+EVALUATED = "local/evaluated"  # of what `evaluate` reads of CROHME, under results/
 LAST = "last-data.txt"  # in local/: where the data of one's own are that were used last
 
 

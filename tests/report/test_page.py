@@ -14,12 +14,12 @@ from PIL import ExifTags, Image
 from typer.testing import CliRunner
 
 from hmerbench.benchmarks.cli.main import app
-from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.page import browser, make
 from hmerbench.benchmarks.report.page.browser import add_attention
 from hmerbench.benchmarks.report.page.make import Material, drawings, gather, render, report
-from hmerbench.benchmarks.runs.workspace import remember, workspace
+from hmerbench.benchmarks.runs.workspace import EVALUATED, remember, workspace
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoreboard.card import Card, System
 from hmerbench.evaluation.scoring import alignment
@@ -287,6 +287,16 @@ def test_what_evaluate_read_of_ones_own_set_is_shown(place: Place, tmp_path: Pat
     assert any(
         "last job are not shown" in note and "no such archive" in note for note in gather(None, results, 0).notes
     )
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_evaluate_read_of_crohme_is_shown(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it says, whatever data the weights were trained on."""
+    monkeypatch.setattr(Archive, "name", "crohme")
+    shutil.copytree(place.a, tmp_path / EVALUATED / "bttr/tiny-seed7-12345678")
+    material = gather(place.crohme, tmp_path, 0)
+    (data,) = material.sets
+    assert data.runs == ["local/bttr/tiny-seed7-12345678"] and "NOT CROHME" not in render(material, tmp_path)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -40,7 +40,7 @@ from hmerbench.benchmarks.report.page.browser import (
 )
 from hmerbench.benchmarks.report.paper import YEAR
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.workspace import last_own, workspace
+from hmerbench.benchmarks.runs.workspace import EVALUATED, last_own, workspace
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
 from hmerbench.evaluation.scoring.metrics import BUCKETS, METRICS, TABULATED, interval_text
 from hmerbench.evaluation.strict import parse_yaml
@@ -97,9 +97,9 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
     archive = open_archive(crohme, trains=False) if crohme else None
     material = Material(archive, [*tables.local(results).values()])
     notes = material.notes
-    crohme_runs = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
     if archive is None or archive.name == "crohme":
-        material.add(archive, crohme_runs, attention, systems)
+        places = (results / place for place in ("reproduced", "runs", EVALUATED))
+        material.add(archive, [run for place in places for run in find_runs(place, notes)], attention, systems)
     if systems and (archive is None or archive.name != "crohme"):
         notes.append(f"{systems}: published systems are shown beside CROHME's ground truth; CROHME= gives it")
     for other in (archive,) if archive else _last_used(results, notes):  # each gets a table of its own
