@@ -120,8 +120,9 @@ def refuse_unknown(recipes: Iterable[str], preset: str) -> None:
         read_named(kind, name)
 
 
-def parse_seed(word: str) -> int:
-    """Parse a seed. Raises UserError unless it is a whole number below 2**64, torch's limit."""
-    if not word.isdecimal() or len(word) > 20 or int(word) >= SEED_LIMIT:  # int() rejects very long strings
-        raise UserError(f"'{word[:40]}' is not a seed: give whole numbers from 0 below 2**64, as in SEEDS='7 8 9'")
-    return int(word)
+def parse_seeds(text: str) -> list[int]:
+    """The seeds in an option's value. Raises UserError for other than whole numbers below 2**64, torch's limit."""
+    for word in (words := parse_list(text)):
+        if not word.isdecimal() or len(word) > 20 or int(word) >= SEED_LIMIT:  # int() rejects very long strings
+            raise UserError(f"'{word[:40]}' is not a seed: give whole numbers from 0 below 2**64, as in SEEDS='7 8 9'")
+    return list(map(int, words))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmerbench.benchmarks.cli import options
-from hmerbench.benchmarks.cli.options import RESULTS, WEIGHTS, app, compute_with, parse_list, parse_seed, refuse_unknown
+from hmerbench.benchmarks.cli.options import RESULTS, WEIGHTS, app, compute_with, parse_list, refuse_unknown
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import PRESETS
 
@@ -46,8 +46,7 @@ def reproduce(
 
     compute_with(workers, graphs)
     placing, preset = Placing(engine, jobs, cpus, gpus), preset or _default_preset(crohme)
-    numbers = [parse_seed(seed) for seed in parse_list(seeds)]
-    names = parse_list(recipes)
+    numbers, names = options.parse_seeds(seeds), parse_list(recipes)
     refuse_unknown(names, preset)
     archive = open_data(crohme, results)
     splits = select_splits(archive, parse_list(years))
@@ -297,10 +296,7 @@ def reproduce_lm(
     from hmerbench.benchmarks.reproduce import reproduce_language_models
     from hmerbench.benchmarks.runs.workspace import open_data
 
-    placing, numbers = (
-        Placing(engine, jobs, cpus, gpus),
-        [parse_seed(seed) for seed in parse_list(seeds)],
-    )
+    placing, numbers = Placing(engine, jobs, cpus, gpus), options.parse_seeds(seeds)
     asked = [resolve(recipe, seed) for recipe in parse_list(recipes) for seed in numbers]  # before data is made
     reproduce_language_models(asked, ptb or open_data(crohme, results), results, placing, force)
 

@@ -39,9 +39,7 @@ def in_another_pen(strokes: list[Stroke], width: int, draw: Draw) -> bytes:
 def photograph(ink: np.ndarray, draw: Draw) -> bytes:
     """A JPEG of ink, (H, W) uint8 from 0 to 255, on paper."""
     height, width = ink.shape
-    light = (
-        np.linspace(1, draw.uniform(0.75, 1.0), width)[None] * np.linspace(1, draw.uniform(0.8, 1.0), height)[:, None]
-    )
+    light = np.linspace(1, draw.uniform(0.75, 1.0), width) * np.linspace(1, draw.uniform(0.8, 1.0), height)[:, None]
     paper, dark = draw.uniform(190, 255), draw.uniform(10, 100)
     share = cv2.GaussianBlur(ink, (0, 0), draw.uniform(0.4, 1.3)) / 255
     gray = (paper + (dark - paper) * share) * light + draw.normal(0, draw.uniform(0.5, 5), ink.shape)
@@ -76,11 +74,8 @@ def _face(ink: np.ndarray, draw: Draw) -> None:
 
 def _house(ink: np.ndarray, draw: Draw) -> None:
     height, width = ink.shape
-    pen, left, right = (
-        int(draw.integers(3, 7)),
-        int(width * draw.uniform(0.1, 0.3)),
-        int(width * draw.uniform(0.6, 0.9)),
-    )
+    pen = int(draw.integers(3, 7))
+    left, right = (int(width * draw.uniform(*ends)) for ends in ((0.1, 0.3), (0.6, 0.9)))
     top, floor = int(height * draw.uniform(0.35, 0.5)), int(height * 0.9)
     cv2.rectangle(ink, (left, top), (right, floor), 255, pen)
     roof = [[left, top], [(left + right) // 2, int(height * draw.uniform(0.05, 0.2))], [right, top]]

@@ -295,12 +295,10 @@ def _readings(rows: Sequence[Cells]) -> Sequence[Cells]:
     return [{"trained": row["trial"], "read": row["reading"], "read right, %": _percent(row)} for row in others]
 
 
-def _tricks(rows: Sequence[Cells]) -> Sequence[Cells]:
+def _tricks(rows: Sequence[Cells]) -> pd.DataFrame:
     """What a search without each trick loses of its speed, and how much repeated measurements differ."""
-    lines: dict[tuple[str, str], Cells] = {}
-    for row in rows:
-        line = lines.setdefault((row["trick"], row["search"]), {"trick": row["trick"], "kept": row["kept"]})
-        line["search"] = row["search"]
-        saves, spread = (round(100 * float(row[name])) for name in ("saves", "spread"))
-        line[f"{row['precision']}, % (spread)"] = f"{saves} ({spread})"
-    return [*lines.values()]
+    table = pd.DataFrame(rows)
+    saves, spread = ((100 * table[name].astype(float)).round().astype(int).astype(str) for name in ("saves", "spread"))
+    told = table.assign(told=saves + " (" + spread + ")")
+    wide = told.pivot_table("told", ["trick", "kept", "search"], "precision", "first", sort=False)
+    return wide.add_suffix(", % (spread)").reset_index()

@@ -152,11 +152,7 @@ def test_structures(text: str, kinds: set[str]):
 def pair(key: str, found: str, true: str, length: int) -> analysis.Pair:
     prediction, truth = symlg.from_latex(found), symlg.from_latex(true)
     comparison = compare(prediction, truth)
-    values = comparison.metrics
-    expression = Expression(
-        key, "converted", int(values["D_B"]), int(values["D_C"]), int(values["D_L"]), values["D_B"] == 0,
-        values["hasCorrectStructure"] == 1, None, length, metrics.bucket(length),
-    )  # fmt: skip
+    expression = Expression.compared(key, comparison.metrics, caption=[""] * length)
     return analysis.Pair(expression, prediction, truth, comparison)
 
 
