@@ -7,7 +7,7 @@ two methods agree.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby, product
@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.lgeval.metrics import compare
 from hmerbench.evaluation.symlg import SymLG
-from hmerbench.evaluation.symlg.latex_commands import LABELS, SYMBOLS
 
 _PATH = re.compile(r"(.*?)(R|Sub|Sup|Above|Below|Inside)")
 SCRIPTS = ("Above", "Below", "Inside", "Sub", "Sup")
@@ -244,58 +243,9 @@ def relations_in_words(truth: Graph, prediction: Graph) -> list[str]:
 # --- tokens -------------------------------------------------------------------------------------------------------
 
 
-def symbols_of(tokens: Sequence[str], graph: SymLG, tree: Tree) -> list[int] | None:
-    """For every token the index of its symbol in the tree, -1 for braces, script marks and \\limits.
-
-    Assumes that the converter creates objects in `_creation_order`; None where that does not hold for this text.
-    """
-    expected = list(_labels(tokens))
-    written = [place for place in _creation_order(tokens) if expected[place]]
-    objects = [item for item in graph.objects if item.label]
-    if [item.label for item in objects] != [expected[place] for place in written]:
-        return None
-    index, symbols = {path: index for index, path in enumerate(tree.paths)}, [-1] * len(tokens)
-    for place, item in zip(written, objects, strict=True):
-        symbols[place] = index[item.path]
-    return symbols
-
-
-def _creation_order(tokens: Sequence[str]) -> list[int]:
-    """The places of the tokens in the order in which their objects are created: a root's index after its radicand."""
-    order = list(range(len(tokens)))
-    for root in reversed(range(len(tokens) - 1)):
-        if tokens[root] == r"\sqrt" and tokens[root + 1] == "[":
-            index_end = _closing(tokens, root + 1)
-            end = _closing(tokens, index_end) if list(tokens[index_end : index_end + 1]) == ["{"] else index_end + 1
-            order[root + 1 : end] = order[index_end:end] + order[root + 1 : index_end]
-    return order
-
-
-def _closing(tokens: Sequence[str], start: int) -> int:
-    """The place after the partner of the bracket or brace at `start`."""
-    open_: list[str] = []
-    for place in range(start, len(tokens)):
-        token = tokens[place]
-        if token == "{" or (token == "[" and tokens[place - 1] == r"\sqrt"):
-            open_.append("}" if token == "{" else "]")
-        elif open_ and token == open_[-1]:
-            open_.pop()
-            if not open_:
-                return place + 1
-    return len(tokens)
-
-
-def _labels(tokens: Sequence[str]) -> Iterator[str]:
-    """The label of each token's symbol; "" for a token that is not a symbol."""
-    open_indices, previous = 0, ""  # an index is the [ ... ] of a root
-    for token in tokens:
-        opens, closes = token == "[" and previous == r"\sqrt", token == "]" and open_indices > 0
-        open_indices += opens - closes
-        if opens or closes or token in ("{", "}", "_", "^", r"\limits"):
-            yield ""
-        elif token == r"\frac":
-            yield "-"
-        else:
-            text = SYMBOLS.get(token, token)
-            yield LABELS.get(text, text).replace(",", "COMMA")
-        previous = token
+def symbols_of(latex: str, graph: SymLG, tree: Tree) -> list[int]:
+    """For every part between blanks the index in the tree of the symbol that it begins with; -1 for braces, script
+    marks and other parts that begin with none."""
+    index = {path: number for number, path in enumerate(tree.paths)}
+    made = {item.place: index[item.path] for item in graph.objects}
+    return [made.get(part.start(), -1) for part in re.finditer(r"\S+", latex)]

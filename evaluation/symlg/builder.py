@@ -12,11 +12,12 @@ from hmerbench.evaluation.symlg.latex_commands import LABELS
 
 class Element(NamedTuple):
     """One element of MathML. A leaf (mi, mo, mn) has a text; all others have children. The text of an mrow says what
-    it is if not a group: "fenced" (in brackets) or "text"."""
+    it is if not a group: "fenced" (in brackets) or "text". `place`: as of an Object."""
 
     tag: str
     text: str = ""
     children: "tuple[Element, ...]" = ()
+    place: int = -1
 
 
 LEAVES = ("mi", "mo", "mn")
@@ -132,6 +133,7 @@ class Builder:
     def __init__(self, edition: Edition) -> None:
         self.edition = edition
         self.labels: list[str] = []
+        self.places: list[int] = []
         self.names: list[str] = []  # an object's id is its name and a running number
         self.numbers: list[int] = []  # places in the document, which the converter numbers its ids by
         self.edges: dict[tuple[int, int], str] = {}
@@ -140,22 +142,23 @@ class Builder:
         self.rows: dict[int | None, list[int]] = {}  # matrix row -> its cells
         self.tables: list[list[list[int]]] = []  # cells of each matrix, row by row
 
-    def symbol(self, text: str, number: int) -> Item:
+    def symbol(self, text: str, number: int, place: int) -> Item:
         """Add a symbol, given the character or name that MathML has for it."""
         label = LABELS.get(text, text)
         if not label.isascii() and max(label) <= "\xff":
             raise Unconverted(f"{label!r} has no label (the official converter crashes on it)")
         label = label.replace(",", "COMMA")
-        item = self.object(label, label, number)
+        item = self.object(label, label, number, place)
         if self.lost or not _BREAKS.isdisjoint(label):
             self.lost.append(item.main)
         return item
 
-    def object(self, label: str, name: str, number: int) -> Item:
+    def object(self, label: str, name: str, number: int, place: int = -1) -> Item:
         """Add an object without relations; the converter would give it the id `name`_`number`."""
         if len(self.labels) == MAX_SYMBOLS:  # tokens are counted before, but one may be a number of many digits
             raise Unconverted(f"more than {MAX_SYMBOLS} symbols")
         self.labels.append(label)
+        self.places.append(place)
         self.names.append(name)
         self.numbers.append(number)
         return Item(len(self.names) - 1, len(self.names) - 1)
@@ -168,17 +171,17 @@ class Builder:
             element, own, finished = todo.pop()
             if element.tag == "mn" and len(element.text) > 1 and self.edition.splits_numbers:
                 element = _digits(element.text)
-            tag, text, children = element
+            tag, text, children, place = element
             if finished:
                 parts = done.pop()
                 done[-1].append(self.element(tag, own, parts))
                 continue
             if tag in LEAVES:
-                done[-1].append(self.symbol(text, number))
+                done[-1].append(self.symbol(text, number, place))
                 number += 1
                 continue
             if tag in OWN_LABELS:
-                own = self.object(OWN_LABELS[tag], "", number)
+                own = self.object(OWN_LABELS[tag], "", number, place)
                 self.drawn += [own.main] if tag in PARTS else []
             number += 1
             done.append([])
@@ -287,7 +290,8 @@ class Builder:
                 path = paths[at] = path + RELATIONS.get(relation, relation)
         ids = [f"{name}_{number}" for number, name in enumerate(self.names, 1)]
         lost = {*self.lost, *self.drawn} if self.lost else set()
-        objects = (Object(ids[at], self.labels[at], paths[at]) for at in range(len(ids)) if at not in lost)
+        every = enumerate(zip(ids, self.labels, self.places, strict=True))
+        objects = (Object(id_, label, paths[at], place) for at, (id_, label, place) in every if at not in lost)
         edges = ((a, b, relation) for (a, b), relation in self.edges.items() if not lost & {a, b})
         return SymLG(tuple(objects), tuple(Relation(ids[a], ids[b], relation) for a, b, relation in edges))
 

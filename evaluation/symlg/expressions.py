@@ -88,6 +88,10 @@ class Cursor:
         """Whether the next token follows the last one without a blank."""
         return self.at < len(self.spans) and self.spans[self.at][0] == self.spans[self.at - 1][1]
 
+    def place(self, at: int) -> int:
+        """Where a token begins in the LaTeX."""
+        return self.spans[at][0]
+
     def word(self) -> str:
         """The letters that follow, up to a blank or another character."""
         start = self.at
@@ -212,15 +216,15 @@ class Expressions(Cursor):
         """The element of a token that is a symbol in any place, or of the number that begins with it."""
         if token.isdigit() or token == ".":
             if number := NUMBER.match(self.latex, self.spans[self.at][0]):
-                return Element("mn", number[0])
+                return Element("mn", number[0], (), self.place(self.at))
             if token != ".":
-                return Element("mn", token)
+                return Element("mn", token, (), self.place(self.at))
         if len(token) == 1 and (token.isalpha() or not token.isascii()):
-            return Element("mi", token)
+            return Element("mi", token, (), self.place(self.at))
         if self.reading.pairs_brackets and token in _PARTNERS:
             return None
         text = self.symbols.anywhere.get(token)
-        return None if text is None else Element("mo", text)
+        return None if text is None else Element("mo", text, (), self.place(self.at))
 
     def atom(self) -> Parser:
         """A symbol, a group, a bracket, a command with its arguments, or scripts on nothing."""
@@ -265,7 +269,7 @@ class Expressions(Cursor):
             self.skip_ignored()
         if start in unclosed:
             self.at = start + 1
-            return Element("mo", opener)
+            return Element("mo", opener, (), self.place(start))
         self.at += 1
         return fenced(opener, [part for section in sections for part in ungrouped(chosen(section))], closer)
 
@@ -293,17 +297,19 @@ class Expressions(Cursor):
         if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
             part = yield self.group("}" if token == "{" else "]")
         elif self.is_argument(token):
-            part = SPACE if token in tex.SPACES else Element("mo", self.symbols.arguments[token])
+            text = None if token in tex.SPACES else self.symbols.arguments[token]
+            part = SPACE if text is None else Element("mo", text, (), self.place(self.at - 1))
         elif token in self.symbols.accents:
+            place = self.place(self.at - 1)
             self.skip_ignored()
             base = yield self.token()
             tag, mark = self.symbols.accents[token]
-            part = Element(tag, "", (base, Element("mo", mark)))
+            part = Element(tag, "", (base, Element("mo", mark, (), place)))
         elif token in ("", "}", IGNORED) or token[0] == "\\":
             self.at -= 1
             raise self.failure()
         else:
-            return Element("mn" if token.isdigit() else "mi", token)
+            return Element("mn" if token.isdigit() else "mi", token, (), self.place(self.at - 1))
         self.skip_ignored()
         return part
 

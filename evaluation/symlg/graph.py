@@ -31,11 +31,13 @@ def bounded(text: str) -> str:
 
 
 class Object(NamedTuple):
-    """A symbol: its id in the file, its label, and the relations that lead from the root to it."""
+    """A symbol: its id in the file, its label, the relations that lead from the root to it, and the place in the LaTeX
+    where what makes it begins (-1: not known)."""
 
     id: str
     label: str
     path: str
+    place: int = -1
 
 
 class Relation(NamedTuple):

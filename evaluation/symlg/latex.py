@@ -56,7 +56,7 @@ class _Reader(Expressions):
         if newer or token not in tex.WITHOUT_IGNORED:
             self.skip_ignored()
         if token in tex.FRACTIONS:
-            fraction = Element("mfrac", "", ((yield self.token()), (yield self.token())))
+            fraction = Element("mfrac", "", ((yield self.token()), (yield self.token())), self.place(start))
             if token == r"\binom":
                 return fenced("(", [fraction], ")")
             return fraction if token == r"\frac" else Element("mstyle", token, (fraction,))
@@ -70,7 +70,7 @@ class _Reader(Expressions):
             index = [(yield self.group("]"))] if self.take("[") else []
             self.skip_ignored()
             radicand = yield self.token()
-            return Element("mroot" if index else "msqrt", "", (radicand, *index))
+            return Element("mroot" if index else "msqrt", "", (radicand, *index), self.place(start))
         if token == r"\left":
             return (yield self.delimited())
         if token == r"\begin":

@@ -81,12 +81,14 @@ def test_tokens_are_mapped_to_symbols() -> None:
     tokens = [r"\sqrt", r"[", r"3", r"]", r"{", r"x", r"_", r"{", r"[", r"1", r"]", r"}", r"}"]
     graph = symlg.from_latex(tokens)
     tree = alignment.tree(graph)
-    found = alignment.symbols_of(tokens, graph, tree)
-    assert found is not None
+    found = alignment.symbols_of(" ".join(tokens), graph, tree)
     assert [(token, tree.labels[i]) for token, i in zip(tokens, found, strict=True) if i >= 0] == [
         (r"\sqrt", r"\sqrt"), ("3", "3"), ("x", "x"), ("[", "["), ("1", "1"), ("]", "]"),
     ]  # fmt: skip
-    assert alignment.symbols_of(["12"], symlg.from_latex("1 2"), alignment.tree(symlg.from_latex("1 2"))) is None
+    raw = r"\frac{1}2 \hat x \left( 12 \right)"  # what is no token may begin with a symbol
+    graph = symlg.from_latex(raw)
+    found, labels = alignment.symbols_of(raw, graph, alignment.tree(graph)), alignment.tree(graph).labels
+    assert [labels[i] if i >= 0 else "" for i in found] == ["-", "\u0302", "x", "", "12", ""]
 
 
 @pytest.mark.parametrize("latex", ["x " * 600, "x ^ { " * 60 + "x" + " }" * 60])

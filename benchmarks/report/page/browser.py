@@ -203,7 +203,7 @@ def _truth(truth: Truth) -> Json:
     with suppress(symlg.Unconverted):
         graph = symlg.from_latex(truth.tokens)
         if graph.nodes == truth.graph.nodes:
-            symbols = alignment.symbols_of(truth.tokens, graph, truth.tree)
+            symbols = alignment.symbols_of(entry["tokens"], graph, truth.tree)
     return entry | {"graph": _drawn(truth.tree), "symbols": symbols}
 
 
@@ -221,14 +221,14 @@ def _entry(verdict: Expression | None, text: str | None, truth: Truth | None) ->
         graph = symlg.from_latex(latex)
     except symlg.Unconverted as reason:
         return entry | {"reason": str(reason), "tokens": entry.get("tokens", "")}
-    return entry | _compared(graph, latex.split(), verdict.exact, truth)
+    return entry | _compared(graph, latex, verdict.exact, truth)
 
 
-def _compared(graph: SymLG, tokens: list[str], exact: bool, truth: Truth | None) -> Json:
+def _compared(graph: SymLG, latex: str, exact: bool, truth: Truth | None) -> Json:
     """The predicted graph and its differences from the true one."""
     try:
         tree = alignment.tree(graph)
-        shown: Json = {"graph": _drawn(tree), "symbols": alignment.symbols_of(tokens, graph, tree)}
+        shown: Json = {"graph": _drawn(tree), "symbols": alignment.symbols_of(latex, graph, tree)}
         if exact or truth is None or truth.tree is None:
             return shown
         differences = alignment.differences(truth.tree, tree)
