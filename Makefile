@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
+PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 15
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # A variable that is misspelt, or that a target's command does not take, would be ignored and something else run: five
@@ -19,7 +20,7 @@ options = $(foreach name,$(1),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-
 given = $(call takes,$(1) $(2))$(call options,$(1)) $(OPTIONS)
 force = $(if $(filter-out 0,$(FORCE)),--force)
 
-.PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report draw scoreboard doctor regress regress-update faults mlflow-ui bench release-check lock clean
+.PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test test-services lint types contracts check format tables figures evaluate notebooks report draw scoreboard doctor regress regress-update faults mlflow-ui bench release-check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -61,8 +62,11 @@ crohme: $(READY) ## download CROHME as published by CoMER's authors (research li
 data: $(READY) ## verify the archive CROHME= (default: the embedded set) and describe its contents
 	@$(BIN)/hmerbench data $(call given,CROHME RESULTS)
 
-test: $(DEV) ## run the tests
-	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 15
+test: $(DEV) ## run the tests that need nothing but Python
+	@$(PYTEST)
+
+test-services: $(DEV) ## run those that also need PostgreSQL, Chromium or a Ray cluster
+	@$(PYTEST) -m services
 
 lint: $(DEV) ## ruff
 	@$(BIN)/ruff check .
@@ -74,7 +78,7 @@ types: $(DEV) ## pyright
 contracts: $(DEV) ## import-linter: layers and import cycles
 	@$(BIN)/lint-imports
 
-check: lint types contracts test ## lint, types, contracts and test
+check: lint types contracts test test-services ## lint, types, contracts and all tests
 
 format: $(DEV) ## fix and format with ruff
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -41,6 +41,7 @@ MAY_BE_SKIPPED = re.compile(
     r"CROHME|Penn Treebank|golden|/ink|inkml|pandoc|folder of systems|GPU|LaTeX|npm registry|root may|on Linux only",
     re.IGNORECASE,
 )
+SERVICES = {"postgres", "engine", "cluster"}  # fixtures: a server of PostgreSQL, Chromium, a cluster of Ray
 skipped: list[str] = []
 
 
@@ -87,7 +88,10 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with a test that is `long` come first."""
+    """Tests that ask for a service are marked so; files with a test that is `long` come first."""
+    for item in items:
+        if SERVICES & {*getattr(item, "fixturenames", ())}:
+            item.add_marker("services")
     long = {item.path for item in items if item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in long)
 
