@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmerbench.models.layers import Conv2d, float32, masked_batch_norm
+from hmerbench.models.layers import Conv2d, float32, masked_batch_norm, running
 
 
 def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:
@@ -54,9 +54,8 @@ class AttentionRefinement(nn.Module):
     def fold(self) -> None:
         """Fold the normalization, whose statistics no longer change, into the weights before it. Its shift is left out:
         it is constant per head, and softmax ignores a constant."""
-        norm = self.post_norm.bn
-        assert norm.running_var is not None
-        self.proj.weight *= (norm.weight * torch.rsqrt(norm.running_var + norm.eps))[:, None, None, None]
+        norm, (_, var_H) = self.post_norm.bn, running(self.post_norm.bn)
+        self.proj.weight *= (norm.weight * torch.rsqrt(var_H + norm.eps))[:, None, None, None]
         self.folded = True
 
     def seen(self, previous_BHTL: Tensor, current_BHTL: Tensor | None) -> Tensor:

@@ -27,6 +27,7 @@ from hmerbench.models.layers import (
     pad_batch,
     pointwise,
     random_bits,
+    running,
 )
 from hmerbench.models.settings import TransformerSettings
 
@@ -85,7 +86,7 @@ class Normalized:
         self, x_bchw: Tensor, norm: BatchNorm2d, weight: Tensor, bias: Tensor, dropout: Dropout, bits: Bits | None
     ) -> None:
         self.x_bchw, self.weight, self.eps = x_bchw, weight, norm.eps
-        self.fixed, (mean_c, var_c) = not norm.training, norm.running
+        self.fixed, (mean_c, var_c) = not norm.training, running(norm)
         if self.fixed:
             self.probe_c = x_bchw.sum((0, 2, 3))
         elif x_bchw.numel() == x_bchw.shape[1]:  # as in torch: their variance would be NaN, and stay in the statistics

@@ -103,6 +103,12 @@ def random_bits() -> Bits:
     return Bits(TorchSeed())  # pyright: ignore[reportArgumentType] (numpy's stub knows only SeedSequence)
 
 
+def running(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+    """Running means and variances, each [channels]."""
+    assert norm.running_mean is not None and norm.running_var is not None
+    return norm.running_mean, norm.running_var
+
+
 def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> Tensor:
     """Batch normalization over the valid positions only; the others become 0.
 
@@ -111,10 +117,9 @@ def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> T
     indexing, which makes the host wait for a GPU.
     """
     x, valid = float32(x_NChw), valid_N1hw.to(x_NChw.dtype)
-    mean_C, var_C, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
-    assert mean_C is not None and var_C is not None and batches is not None
+    (mean_C, var_C), batches = running(norm), norm.num_batches_tracked
     if norm.training:
-        running_C = mean_C, var_C
+        assert batches is not None
         count = valid.sum(dtype=x.dtype).clamp(min=1)
         mean_C = (x * valid).sum((0, 2, 3)) / count
         var_C = ((x - mean_C[:, None, None]) * valid).square().sum((0, 2, 3)) / count
@@ -122,7 +127,7 @@ def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> T
             batches.add_(1)
             # momentum None: the plain average over all batches, as for recalibration
             weight = batches.reciprocal() if norm.momentum is None else norm.momentum
-            for old_C, new_C in zip(running_C, (mean_C, var_C * count / (count - 1).clamp(min=1)), strict=True):
+            for old_C, new_C in zip(running(norm), (mean_C, var_C * count / (count - 1).clamp(min=1)), strict=True):
                 old_C.add_((new_C - old_C) * weight)
     scale_C = norm.weight * torch.rsqrt(var_C + norm.eps)
     shift_C = norm.bias - mean_C * scale_C
@@ -131,12 +136,6 @@ def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> T
 
 class BatchNorm2d(nn.BatchNorm2d):
     """torch's BatchNorm2d, whose statistics `densenet` updates by itself."""
-
-    @property
-    def running(self) -> tuple[Tensor, Tensor]:
-        """Running means and variances, each [channels]."""
-        assert self.running_mean is not None and self.running_var is not None
-        return self.running_mean, self.running_var
 
     def count_batch(self) -> float:
         """Count a batch, as torch's forward does, and return its weight in the running statistics."""

@@ -21,6 +21,7 @@ from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_
 from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Replays
 from hmerbench.benchmarks.training.distributed import Team, seed_of
 from hmerbench.benchmarks.training.optimizer import average_decay, make_optimizer, update_average
+from hmerbench.models.layers import running
 from hmerbench.models.network import NO_WORD, Network, build
 from hmerbench.models.vocab import Vocabulary
 from hmerbench.models.weights import load_weights
@@ -187,12 +188,6 @@ class Learner:
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
-
-
-def running(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
-    """Running means and variances, each [channels]."""
-    assert norm.running_mean is not None and norm.running_var is not None
-    return norm.running_mean, norm.running_var
 
 
 @contextmanager

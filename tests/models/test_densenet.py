@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import hmerbench.models.densenet
 from hmerbench.models.densenet import GROUP, DenseBlock
-from hmerbench.models.layers import BatchNorm2d, Dropout, pad_batch, random_bits
+from hmerbench.models.layers import BatchNorm2d, Dropout, pad_batch, random_bits, running
 
 
 def block(dropout: float = 0.0) -> DenseBlock:
@@ -37,7 +37,7 @@ def results(
     for norm in (module for module in dense.modules() if isinstance(module, BatchNorm2d)):
         norm.momentum = momentum
         if fixed:
-            mean, var = norm.eval().running
+            mean, var = running(norm.eval())
             nn.init.normal_(mean, std=0.5)
             nn.init.uniform_(var, 0.5, 2)
     for seed in (1, 2):
