@@ -7,7 +7,7 @@ fitted to a network that reads in both directions; for one that reads in a singl
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from hmerbench.models.inference.hypothesis import Hypothesis
 
@@ -57,6 +57,20 @@ def logp(hypothesis: Hypothesis, alpha: float) -> float:
 
 
 @dataclass(frozen=True)
+class Reading(Hypothesis):
+    """A hypothesis with its confidence; readings are ranked by `score`."""
+
+    tokens: tuple[str, ...] = ()  # in reading order
+    evidence: Evidence = field(default_factory=Evidence)
+    confidence: float = math.nan  # the share of readings with this number that are right, from 0 to 1
+
+    @property
+    def latex(self) -> str:
+        """The tokens, separated by spaces."""
+        return " ".join(self.tokens)
+
+
+@dataclass(frozen=True)
 class Calibration:
     """A fitted regression: a weight for some fields of Evidence."""
 
@@ -67,3 +81,13 @@ class Calibration:
         """The share of readings with this evidence that are right, from 0 to 1."""
         odds = self.intercept + sum(weight * getattr(found, name) for name, weight in self.weights.items())
         return 1 / (1 + math.exp(-max(-500.0, min(500.0, odds))))
+
+
+def readings(
+    hypotheses: Sequence[Hypothesis], words: Sequence[str], alpha: float, calibration: Calibration
+) -> list[Reading]:
+    """The distinct readings of hypotheses whose scores were divided by length ** alpha, in order."""
+    return [
+        Reading(**vars(h), tokens=tuple(words[id_] for id_ in h.ids), evidence=found, confidence=calibration(found))
+        for h, found in evidence(hypotheses, alpha)
+    ]

@@ -15,10 +15,8 @@ start, X words that are read at once, P words of the cache, K sizes, C candidate
 """
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ import onnxruntime
 
 from hmerbench.benchmarks.data.sizes import padded, rounded, shrunk, within_limits
 from hmerbench.benchmarks.recognition.complete_latex import is_complete
-from hmerbench.benchmarks.recognition.confidence import Calibration, evidence
+from hmerbench.benchmarks.recognition.confidence import Calibration, Reading, readings
 from hmerbench.models.inference.beam_search import (
     NEVER,
     Array,
@@ -45,19 +43,6 @@ PAD = 0
 MOST_CELLS = 2**15  # words that are read at once, times feature cells
 SLOW = ["SkipLayerNormFusion"]  # takes several times as long as what it fuses
 Named = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Reading(Hypothesis):
-    """A recognized expression; readings are ranked by `score`."""
-
-    tokens: tuple[str, ...] = ()  # in reading order
-    confidence: float = math.nan  # the share of readings with this number that are right
-
-    @property
-    def latex(self) -> str:
-        """The tokens, separated by spaces."""
-        return " ".join(self.tokens)
 
 
 class Reader:
@@ -91,20 +76,13 @@ class Reader:
             raise ValueError(f"give a (H, W) uint8 image of white ink on black, not {ink.dtype} of shape {ink.shape}")
         if ink.size > self.model["max_area"]:
             raise ValueError(f"{ink.shape[1]} x {ink.shape[0]} px: larger than {self.model['max_area']:,} px")
-        best = trusted(search(Decoding(self, views(ink, self.model)), self.model), self.model)
-        if self.model["search"]["convertible"]:  # the first one that is complete LaTeX comes to the front
+        found, options = search(Decoding(self, views(ink, self.model)), self.model), self.model["search"]
+        fitted = Calibration(*(self.model["confidence"][name] for name in ("intercept", "weights")))
+        best = readings(found, self.model["words"], options["alpha"], fitted)
+        if options["convertible"]:  # the first one that is complete LaTeX comes to the front
             first = next((reading for reading in best if is_complete(reading.tokens)), None)
             best.sort(key=lambda reading: reading is not first)
         return best
-
-
-def trusted(hypotheses: Sequence[Hypothesis], model: dict[str, Any]) -> list[Reading]:
-    """The first hypothesis of each distinct reading, with its confidence."""
-    confidence = Calibration(model["confidence"]["intercept"], model["confidence"]["weights"])
-    return [
-        Reading(**vars(h), tokens=tuple(model["words"][word] for word in h.ids), confidence=confidence(found))
-        for h, found in evidence(hypotheses, model["search"]["alpha"])
-    ]
 
 
 # ------------------------------------------------------------------------------------------------------- images

@@ -12,7 +12,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from html import escape
 from itertools import islice
@@ -30,7 +30,7 @@ from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
-from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, Calibration, Evidence, evidence
+from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, Calibration, Reading, readings
 from hmerbench.benchmarks.recognition.default_weights import default_weights
 from hmerbench.benchmarks.recognition.predict import SCORES, ConfiguredSearcher
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -55,16 +55,8 @@ def calibration() -> Calibration:
 
 
 @dataclass(frozen=True)
-class Candidate(Hypothesis):
-    """A hypothesis of the search, whose scores were divided by length ** alpha."""
-
-    tokens: tuple[str, ...] = ()  # in reading order
-    evidence: Evidence = field(default_factory=Evidence)
-
-    @property
-    def latex(self) -> str:
-        """The tokens, separated by spaces."""
-        return " ".join(self.tokens)
+class Candidate(Reading):
+    """A reading of the search."""
 
     @property
     def mathml(self) -> str:
@@ -73,11 +65,6 @@ class Candidate(Hypothesis):
             return to_mathml(self.tokens)
         except Unconverted:
             return ""
-
-    @property
-    def confidence(self) -> float:
-        """The share of readings with this number that are right, from 0 to 1 (confidence.py)."""
-        return calibration()(self.evidence)
 
 
 @dataclass(frozen=True, repr=False)
@@ -250,14 +237,13 @@ class Recognizer:
             return {name: found for each in inks.items() for name, found in self._hypotheses(dict([each])).items()}
 
     def _candidates(self, name: str, hypotheses: Sequence[Hypothesis]) -> tuple[Candidate, ...]:
-        best = tuple(
-            Candidate(**vars(hypothesis), tokens=tuple(self.model.vocabulary.decode(hypothesis.ids)), evidence=found)
-            for hypothesis, found in evidence(hypotheses, self.config.search.alpha)
-        )
-        if not best:
-            longest = self.config.search.max_len
-            raise UserError(f"{name}: nothing that ends within {longest} symbols was found; is it one expression?")
-        return best
+        search = self.config.search
+        found = readings(hypotheses, self.model.vocabulary.words, search.alpha, calibration())
+        if not found:
+            raise UserError(
+                f"{name}: nothing that ends within {search.max_len} symbols was found; is it one expression?"
+            )
+        return tuple(Candidate(**vars(reading)) for reading in found)
 
     def __repr__(self) -> str:
         return f"<Recognizer: {self.name}>"

@@ -29,7 +29,7 @@ from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict, recognizer
 from hmerbench.benchmarks.recognition.confidence import logp
-from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.regression_gate.networks import known_network
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.models.comer import CoMER
@@ -87,6 +87,7 @@ AS_STORED: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
     "blue on yellow": lambda: ("x.png", colors((20, 40, 160), (250, 240, 180)), {}),
     "chalk on green": lambda: ("x.jpg", colors((240, 240, 230), (30, 90, 60)), {"quality": 80}),
     "palette": lambda: ("x.png", PAPER.convert("P"), {}),
+    "12 of 16 bits": lambda: ("x.png", Image.fromarray(4095 - INK.astype(np.uint16) * 16), {}),
     "16 bit": lambda: ("x.png", Image.fromarray((255 - INK).astype(np.uint16) * 200 + 5000), {}),
     "dark on glass": lambda: ("x.png", on_transparency(20), {}),
     "light on glass": lambda: ("x.png", on_transparency(235), {}),
@@ -468,7 +469,7 @@ def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, monkeypatch, ca
 
 def test_a_low_confidence_is_not_rounded_up_to_the_limit(tmp_path: Path, monkeypatch, capsys) -> None:
     PAPER.save(tmp_path / "a.png")
-    monkeypatch.setattr(Candidate, "confidence", 0.49999)
+    monkeypatch.setattr(recognizer, "calibration", lambda: lambda _: 0.49999)
     assert program(monkeypatch, "--weights", MEDIUM, tmp_path / "a.png") == 0
     assert "of readings as uncertain as this one, 49.9 % are right" in capsys.readouterr().err
 
