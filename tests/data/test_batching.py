@@ -24,7 +24,7 @@ from hmerbench.benchmarks.data.batching import (
     padded_steps,
     shape_batches,
 )
-from hmerbench.benchmarks.data.samples import Sample, evenly
+from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.data.sizes import padded, within_limits
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
@@ -227,11 +227,6 @@ def test_images_are_shrunk_when_loaded():
     for sample, stored in zip(made_up(5), training.samples, strict=True):
         assert abs(stored.image.shape[0] - sample.image.shape[0] / 2) <= 1
         assert abs(stored.image.mean() - sample.image.mean()) < 3
-
-
-def test_a_subset_is_evenly_spaced():
-    assert evenly(range(10), None) == evenly(range(10), 10) == list(range(10))
-    assert evenly(range(10), 4) == [0, 2, 5, 7]
 
 
 def test_the_coarse_grid_leaves_a_gpu_few_shapes(crohme):

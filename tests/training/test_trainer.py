@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.samples import Sample, hold_out
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.recognition.predict import predict
@@ -281,12 +279,6 @@ def test_files_that_a_killed_process_was_writing_are_deleted(archive, straight, 
         (tmp_path / "run" / name).write_text("half")
     train(RunFolder(tmp_path / "run", tiny_config(archive)), open_archive(archive))
     assert not list((tmp_path / "run").rglob("*.part"))
-
-
-def test_another_seed_is_another_run(archive, straight, tmp_path):
-    config = tiny_config(archive).model_copy(update={"seed": 8})
-    train(RunFolder(tmp_path, config), open_archive(archive))
-    assert not same(weights(tmp_path), weights(straight))
 
 
 def test_a_finished_run_is_left_alone(archive, straight):
@@ -630,17 +622,6 @@ def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monk
         save_checkpoint(RunFolder(tmp_path), {}, {})
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"the last one"
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"]
-
-
-def test_heldout_samples_come_from_other_sheets():
-    image = np.zeros((1, 1), np.uint8)
-    samples = [Sample(f"form{w}-equation{k}", (f"{w} {k}",), image) for w in range(40) for k in range(5)]
-    training, held = hold_out(samples, 0.1, 7)
-    assert {s.id for s in training} | {s.id for s in held} == {s.id for s in samples}
-    assert 15 <= len(held) <= 25
-    sheets = [{s.id.split("-")[0] for s in part} for part in (training, held)]
-    assert not sheets[0] & sheets[1]
-    assert held == hold_out(samples, 0.1, 7)[1] != hold_out(samples, 0.1, 8)[1]
 
 
 def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):
