@@ -199,24 +199,18 @@ def test_a_run_whose_process_keeps_dying_is_given_up(archive: Path, tmp_path: Pa
     assert len(began) == job.ATTEMPTS == 4
 
 
-def test_a_folder_of_other_settings_is_refused_before_any_is_discarded(archive: Path, tmp_path: Path, stages) -> None:
-    preset = preset_of(archive)
-    reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path)
-    bttr, other = (path.parent for path in sorted(tmp_path.glob("local/*/runs/*/*/checkpoint.json")))
-    (other / "config.yaml").write_text((other / "config.yaml").read_text().replace("seed: 7", "seed: 8"))
-    stages.clear()
-    with pytest.raises(UserError, match=r"comer-self.*seed"):
-        reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path, force=True)
-    assert (bttr / "checkpoint.json").exists() and not stages
-
-
 def test_a_job_that_is_refused_discards_nothing(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    """A process works in its second folder, or that folder is of other settings."""
     preset = preset_of(archive)
     reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path)
     bttr, other = (path.parent for path in sorted(tmp_path.glob("local/*/runs/*/*/checkpoint.json")))
+    stages.clear()
     with locked(other), pytest.raises(UserError, match="is working in it"):
         reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path, force=True)
-    assert (bttr / "checkpoint.json").exists() and RunFolder(bttr).history
+    (other / "config.yaml").write_text((other / "config.yaml").read_text().replace("seed: 7", "seed: 8"))
+    with pytest.raises(UserError, match=r"comer-self.*seed"):
+        reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path, force=True)
+    assert (bttr / "checkpoint.json").exists() and RunFolder(bttr).history and not stages
 
 
 def test_no_other_job_slips_in_while_trainings_are_forgotten(tmp_path: Path, monkeypatch) -> None:

@@ -195,14 +195,17 @@ def test_padding_is_marked_and_black():
 @pytest.mark.parametrize("order", ["area", "shape"])
 def test_evaluation_batches_contain_every_image_that_the_protocol_keeps(order):
     samples = [*made_up(40), Sample("huge", ("x",), np.zeros((600, 600), np.uint8))]
-    batches = evaluation_batches(samples, config(order=order), 4)
+    scales, sizes = [1.0, 1.5, 0.7], {sample.id: np.array(sample.image.shape) for sample in samples}
+    batches = evaluation_batches(samples, config(order=order), 4, scales)
     assert sorted(name for b in batches for name in b.ids) == sorted(f"made_{n}" for n in range(40))
     assert all(len(b.ids) <= 4 for b in batches)
-    if order != "area":  # the padding of an image does not depend on the rest of its batch
-        alone = {b.ids[0]: b for b in evaluation_batches(samples, config(order=order), 1)}
-        for batch in batches:
-            for row, name in enumerate(batch.ids):
-                assert (batch.views[0][0][row] == alone[name].views[0][0][0]).all()
+    alone = {b.ids[0]: b.views for b in evaluation_batches(samples, config(order=order), 1, scales)}
+    for batch in batches:
+        for row, name in enumerate(batch.ids):
+            for scale, (images, mask), (image, own) in zip(scales, batch.views, alone[name], strict=True):
+                assert int((~mask[row]).sum()) == np.round(scale * sizes[name]).prod() and images[row].any()
+                if order != "area":  # the padding of an image does not depend on the rest of its batch
+                    assert (images[row] == image[0]).all() and (mask[row] == own[0]).all()
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.4, 0.375])

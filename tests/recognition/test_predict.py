@@ -9,7 +9,6 @@ import torch
 
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict
@@ -139,25 +138,6 @@ def test_a_language_model_takes_part_where_the_settings_name_one(untrained, tmp_
             lengths = [len(hypothesis.ids) for hypothesis in hypotheses]
             assert lengths == sorted(lengths, reverse=reverse) and len(tokens) == lengths[0]
             assert {h.ids for h in hypotheses} == {h.ids for h in plain[id_][1]}
-
-
-@pytest.mark.parametrize("order", ["area", "shape"])
-def test_images_are_searched_at_all_scales(untrained, order: str) -> None:
-    _, config, samples = untrained
-    config, scales = config.changed({"training.batching.order": order}), [1.0, 1.5, 0.7]
-    alone = {batch.ids[0]: batch for batch in evaluation_batches(samples, config, 1, scales)}
-    for batch in evaluation_batches(samples, config, 2, scales):
-        for row, name in enumerate(batch.ids):
-            height, width = next(s.image.shape for s in samples if s.id == name)
-            for scale, (images, mask) in zip(scales, batch.views, strict=True):
-                assert int((~mask[row]).sum()) == round(scale * height) * round(scale * width)
-                assert int(images[row].bool().sum()) > 0
-            if order == "shape":  # at every scale, the padding does not depend on the rest of the batch
-                assert all(
-                    (a[row] == b[0]).all()
-                    for view, one in zip(batch.views, alone[name].views, strict=True)
-                    for a, b in zip(view, one, strict=True)
-                )
 
 
 def test_a_search_at_several_scales_gives_other_hypotheses(untrained) -> None:

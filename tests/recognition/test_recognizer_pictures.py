@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.recognition.default_weights import best_run
 from hmerbench.benchmarks.recognition.recognizer import (
     BATCH,
     Recognition,
@@ -131,8 +130,3 @@ def test_mathml(latex: str, mathml: str) -> None:
 
 def test_deep_nesting_is_no_problem() -> None:
     assert to_mathml(r"\sqrt { " * 900 + "x" + " }" * 900).count("<msqrt>") == 900
-
-
-def test_the_fast_network_is_smaller_and_the_best_of_those() -> None:
-    fast, best = best_run(fast=True), best_run()
-    assert fast.parent.name == best.parent.name and fast.name.startswith("medium") and best.name.startswith("large")

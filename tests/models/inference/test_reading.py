@@ -110,5 +110,3 @@ def test_a_search_keeps_the_precision_of_its_creation() -> None:
         expected = search(model, stack.float(), mask, options)
     assert read.networks[0].dtype == torch.bfloat16
     assert read([(stack.float(), mask)], options) == expected
-    with pytest.raises(ValueError, match="training mode"):
-        JointSearch(model.train())
