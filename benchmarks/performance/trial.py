@@ -37,6 +37,7 @@ from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.stats import mean_interval
 from hmerbench.evaluation.strict import parse_yaml
+from hmerbench.models.network import Network
 from hmerbench.models.weights import load_weights
 
 CLASSES = {"1-5": range(1, 6), "6-10": range(6, 11), "11-20": range(11, 21), "21+": range(21, 10_000)}  # tokens
@@ -87,7 +88,7 @@ def trial(
     for reading, way in ways.items():
         row: Row = {"recipe": config.recipe, "trial": " ".join(changes) or PLAIN}
         row |= {"reading": reading or PLAIN, "preset": preset, "epochs": epochs, "seed": seed}
-        row |= _read(run, way, archive, held)
+        row |= _read(run, model, way, archive, held)
         row |= {"loss": round(loss, 4), "word_accuracy": round(accuracy, 2)}
         minutes = round(run.core_minutes, 1) or None
         row |= {"core_minutes": minutes, "device": run.hardware, "revision": run.environment.get("revision")}
@@ -133,14 +134,13 @@ def _values(settings: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) -> Row:
+def _read(run: RunFolder, model: Network, config: Config, archive: Archive, held: list[Sample]) -> Row:
     """Recognize the held-out expressions as `config` says, and count the exact ones by class of length.
 
     What another search finds is named by its settings.
     """
     device = best_device()
-    model = load_weights(run.weights_file, config.model).to(device).eval()
-    predictions = recognize(model, config, held, device, "held-out expressions")
+    predictions = recognize(model.to(device).eval(), config, held, device, "held-out expressions")
     name = HELD_OUT_SET if config == run.settings else f"read-{config.digest}"
     write_predictions(run, name, predictions, model.vocabulary)
     truth = archive.truth_of("train", [sample.id for sample in held])

@@ -269,9 +269,8 @@ def read_systems(archive: Archive, folder: Path, notes: list[str]) -> dict[str, 
         try:
             for name, path in system.files(folder):
                 if name in truths:
-                    raw = system.card.tokenize
-                    result = evaluate(path, truths[name], NO_FIELDS, raw=raw)
-                    scored[name] = {row.id: row for row in result.expressions}, read_predictions(path, raw)
+                    result = evaluate(path, truths[name], NO_FIELDS, raw=system.card.tokenize)
+                    scored[name] = {row.id: row for row in result.expressions}, result.predictions
         except InputError as error:
             notes.append(f"{error}; this system is left out")
             continue

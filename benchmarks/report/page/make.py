@@ -166,7 +166,7 @@ def render(material: Material, results: Path) -> str:
         buckets=BUCKETS,
         kinds=STRUCTURES,
         notes=material.notes,
-        packs={test_set.key: _packed(test_set.rows) for test_set in material.sets},
+        packs={test_set.key: _packed(test_set) for test_set in material.sets},
         meta=meta,
     )
 
@@ -179,7 +179,8 @@ def _words() -> dict[str, Any]:
     return parse_yaml(_part("words.yaml"))
 
 
-def _packed(rows: list[Json]) -> str:
+def _packed(test_set: TestSet) -> str:
+    rows = [row | {"set": test_set.key} for row in test_set.rows]
     return compressed(json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace"))
 
 

@@ -30,12 +30,7 @@ async function unpack(id) {
 
 // ---- data -----------------------------------------------------------------------------------------------------
 
-async function loadSet({ key }) {
-  const rows = await unpack("set-" + key);
-  const played = rows.some((row) => Object.keys(row.attention).length > 0);
-  return rows.map((row) => ({ ...row, set: key, played }));
-}
-
+const played = (rows) => rows.some((row) => Object.keys(row.attention).length > 0);
 const label = (key) => meta.sets.find((set) => set.key === key).label;
 const runName = (key) => meta.runs.find((run) => run.key === key).name;
 const chosen = (side) => $("run-" + side).value;
@@ -209,7 +204,7 @@ function predictionCard(row, side, run) {
     element.append(make("ul", { class: "words" }, ...entry.words.map((words) => make("li", {}, words))));
   }
   if (row.attention[run]) element.append(player(row, entry, row.attention[run], element));
-  else if (row.played) element.append(make("p", { class: "fine" }, "No attention was stored for this expression."));
+  else if (played(state.rows.filter(({ set }) => set === row.set))) element.append(make("p", { class: "fine" }, "No attention was stored for this expression."));
   return element;
 }
 
@@ -275,9 +270,9 @@ async function start() {
   $("keys").addEventListener("click", () => $("help").showModal());
   window.addEventListener("hashchange", followAddress);
   window.addEventListener("resize", drawList);
-  state.rows = (await Promise.all(meta.sets.map(loadSet))).flat();
+  state.rows = (await Promise.all(meta.sets.map(({ key }) => unpack("set-" + key)))).flat();
   $("structure").disabled = !state.rows.some((row) => row.kinds);
-  $("played").disabled = !state.rows.some((row) => row.played);
+  $("played").disabled = !played(state.rows);
   suggest();
   applyFilters();
   followAddress();
