@@ -132,13 +132,12 @@ def json_of(text: str, where: object, fault: str) -> Any:
     """The value of a JSON text. Raises InputError, beginning with `where`: with this `fault` for what is not JSON, and
     for a key that occurs twice or more values than an expression has."""
     _refuse_many(text, where)
-    try:
+    text = text.strip(" \t\r\n")
+    with suppress(json.JSONDecodeError):
         value, end = _decoded(text, 0, where, fault)
-    except json.JSONDecodeError:
-        raise InputError(f"{where}: {fault}") from None
-    if text[end:].strip(" \t\r\n"):
-        raise InputError(f"{where}: {fault}")
-    return value
+        if end == len(text):
+            return value
+    raise InputError(f"{where}: {fault}")
 
 
 def json_lines(file: IO[str], where: object, fault: str) -> Iterator[tuple[str, Any]]:

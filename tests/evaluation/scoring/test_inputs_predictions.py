@@ -42,6 +42,7 @@ RECOGNIZED = [
         ("p.jsonl", lines(as_json("id", "tokens", split=True))),
         ("p.jsonl", lines(as_json("id", "tokens"))),
         ("p.jsonl", lines(RECOGNIZED)),
+        ("p.jsonl", lines(RECOGNIZED).replace('{"image', ' \t{"image')),
         ("p.json", json.dumps(as_json("img_id", "pred"))),
         ("p.json", json.dumps(as_json("image", "tokens", split=True), indent=1)),
         ("p.json", lines(RECOGNIZED)),
