@@ -110,5 +110,7 @@ def read_card(path: Path) -> System:
 
 
 def read_cards(folder: Path = CARDS) -> list[System]:
-    """All systems, by key. Raises InputError."""
-    return [read_card(path) for path in sorted(folder.glob("*.yaml"))]
+    """All systems, by key. Raises InputError, also for a folder without any."""
+    if not (paths := sorted(folder.glob("*.yaml"))):
+        raise InputError(f"{folder}: the folder holds no cards (ID.yaml)")
+    return [read_card(path) for path in paths]

@@ -253,6 +253,8 @@ def test_predictions_become_a_card_and_the_card_a_row(
     status, _, error = run("add", "mine", *given, *options, "--training=more")
     assert status == 1 and "exists; choose another name" in error
     assert run("check", *folders) == (0, "mine: 3 files as on the card\n", "")
+    status, _, error = run("check", f"--cards={tmp_path / 'nowhere'}")
+    assert (status, error) == (1, f"error: {tmp_path / 'nowhere'}: the folder holds no cards (ID.yaml)\n")
     assert run("score", *folders, f"--crohme={archive}", f"--results={tmp_path / 'results'}")[0] == 0
     with (tmp_path / "results/scoreboard.csv").open() as file:
         exact = [row["exact"] for row in csv.DictReader(file)]
