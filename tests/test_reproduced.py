@@ -21,7 +21,7 @@ from hmerbench.benchmarks.score import evaluated, score
 from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.weights import load_weights
-from tests.helpers.paths import INK, ROOT
+from tests.helpers.paths import INK, MEDIUM, ROOT
 
 RUNS = [run.path for run in RunFolder.under(ROOT / "results/reproduced")]
 CONTROL = [run.path for run in RunFolder.under(ROOT / "results/control")]  # in no table
@@ -127,7 +127,7 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
 def test_four_scales_recognize_more_than_one(crohme):
     """The criterion for the scales of the preset medium: training expressions, a quarter of their symbols replaced."""
-    run, archive = RunFolder(ROOT / "results/reproduced/comer-fusion/medium-seed7"), open_archive(crohme)
+    run, archive = RunFolder(MEDIUM), open_archive(crohme)
     some = evenly([(id_, tokens) for id_, tokens in archive.captions("train").items() if len(tokens) <= 30], 30)
     samples = [Sample(id_, tuple(tokens), archive.image("train", id_)) for id_, tokens in some]
     samples = [s for s in with_ink(samples, archive.inkml) if s.ink]

@@ -23,10 +23,9 @@ from hmerbench.benchmarks.runs.packing import pack
 from hmerbench.benchmarks.strict_files import read_yaml, to_yaml
 from hmerbench.evaluation.stores import ZipStore
 from tests.helpers.ink import inkml, packed
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import MEDIUM
 from tests.helpers.tiny import tiny_archive
 
-COMMITTED = ROOT / "results/reproduced/comer-fusion/medium-seed7"
 # ten levels of ten: 10**10 values
 BOMB = "a0: &a0 x\n" + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 11))
 
@@ -35,7 +34,7 @@ BOMB = "a0: &a0 x\n" + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\
 def run(tmp_path: Path) -> Path:
     """A run folder below results/runs."""
     folder = tmp_path / "results/runs/comer-fusion/medium-seed7"
-    return Path(shutil.copytree(COMMITTED, folder, ignore=shutil.ignore_patterns("*.safetensors")))
+    return Path(shutil.copytree(MEDIUM, folder, ignore=shutil.ignore_patterns("*.safetensors")))
 
 
 @pytest.mark.parametrize("key", ["recipe", "preset"])

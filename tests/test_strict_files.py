@@ -18,9 +18,8 @@ from hmerbench.benchmarks.strict_files import read_plain, read_table
 from hmerbench.evaluation.scoring.inputs import MAX_FILES
 from hmerbench.evaluation.scoring.score import Expression
 from hmerbench.models.files import parse_json
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import MEDIUM
 
-COMMITTED = ROOT / "results/reproduced/comer-fusion/medium-seed7"
 DEEP = "[" * 100_000
 TWICE = '{"a": 1, "a": 2}'
 
@@ -74,7 +73,7 @@ def test_a_file_larger_than_its_kind_is_not_read(tmp_path: Path, monkeypatch: py
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(COMMITTED, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors")))
+    return Path(shutil.copytree(MEDIUM, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors")))
 
 
 RUN: dict[str, Callable[[RunFolder], object]] = {

@@ -12,7 +12,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.figures.write import read_runs
 from hmerbench.benchmarks.runs.folder import Epoch, RunFolder
 from hmerbench.benchmarks.strict_files import read_plain, read_yaml
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import MEDIUM
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -54,11 +54,6 @@ def test_runs_are_sorted_by_number(tmp_path: Path) -> None:
     assert [run.path for run in RunFolder.under(tmp_path)] == [tmp_path / name for name in names]
 
 
-@pytest.fixture(scope="module")
-def committed() -> Path:
-    return ROOT / "results/reproduced/comer-fusion/medium-seed7"
-
-
 WRONG: list[tuple[str, tuple[str | int, ...], object, str]] = [
     ("scores/2014.json", ("exact",), "x", "exact: Input should be a valid integer"),
     ("scores/2014.json", ("exact",), 10**6, "contradict each other"),
@@ -84,10 +79,10 @@ WRONG: list[tuple[str, tuple[str | int, ...], object, str]] = [
 
 @pytest.mark.parametrize(("name", "where", "value", "words"), WRONG, ids=[f"{row[0]} {row[1]}" for row in WRONG])
 def test_a_value_of_the_wrong_type_is_named_in_one_line(
-    tmp_path: Path, committed: Path, name: str, where: tuple[str | int, ...], value: object, words: str
+    tmp_path: Path, name: str, where: tuple[str | int, ...], value: object, words: str
 ) -> None:
-    shutil.copytree(committed, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors", "*.zip"))
-    whole: Any = (read_yaml if name.endswith(".yaml") else read_plain)(committed / name)
+    shutil.copytree(MEDIUM, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors", "*.zip"))
+    whole: Any = (read_yaml if name.endswith(".yaml") else read_plain)(MEDIUM / name)
     part = whole
     for step in where[:-1]:
         part = part[step]

@@ -33,6 +33,7 @@ from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.trainer import Trainer, train
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.models.files import CheckpointError
+from tests.helpers.made_up_jobs import wait_for
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import start, tiny_config
 
@@ -590,9 +591,7 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
     """A second one is refused and changes nothing; a killed one leaves no lock behind."""
     overrides = {"training": {"epochs": 500}}
     first = start(archive, tmp_path, overrides)
-    deadline = time.monotonic() + 600
-    while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(tmp_path / "checkpoint.json", 600)
     config = tiny_config(archive, overrides)
     for attempt in (
         lambda: train(RunFolder(tmp_path, config), open_archive(archive)),
@@ -623,9 +622,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monk
 def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):
     """Ctrl-C never leaves half a checkpoint."""
     process = start(archive, tmp_path, {"training": {"epochs": 500}})
-    deadline = time.monotonic() + 600
-    while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(tmp_path / "checkpoint.json", 600)
     assert process.pid
     os.kill(process.pid, signal.SIGINT)
     process.join(600)
