@@ -50,6 +50,8 @@ def test_a_committed_network_on_images_of_ones_own(tmp_path: Path, capsys: pytes
     assert score["n"] == 2 and score["missing"] == 0 and score["signature"].startswith("ExpRate|set:foreignmine|n:2|")
     said = capsys.readouterr().out
     assert "NOT CROHME" in said and "foreign data, not CROHME" in said
+    again = ["score", str(folder), "--crohme", str(archive), "--results", str(tmp_path / "results")]
+    assert CliRunner().invoke(app, again).exit_code == 0 and not [*tmp_path.rglob("mlflow.db")]  # it is no training
     assert before == {path: path.stat().st_mtime_ns for path in MEDIUM.rglob("*")}
 
 

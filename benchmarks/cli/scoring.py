@@ -91,7 +91,7 @@ def _score_run(folder: Path, crohme: Path | None, years: str, results: Path, tra
         print(result)
         if training is not None:
             print(unseen_of(run, archive, split, training))
-    if run.path == folder:  # what it read of other data is no part of the experiment
+    if not run.evaluated:  # what it read of other data is no part of the experiment
         track(run.path)
 
 
