@@ -213,22 +213,15 @@ def test_a_gpus_minutes_are_not_core_minutes(tmp_path: Path) -> None:
     assert describe_preset(Config(recipe="", preset=""), [run])["core-minutes"] == ""
 
 
-def test_a_training_that_began_on_a_gpu_has_no_core_minutes(tmp_path: Path) -> None:
-    there, here = {"device": "NVIDIA H200", "gpu": True}, {"device": "AMD EPYC", "gpu": False}
-    folder = put_run(tmp_path)
-    for began, resumed in ((there, here), (here, there)):
-        put_environment(folder, threads=1, **began, resumed=[resumed, resumed])
-        (run,) = figures.read_runs(tmp_path / "reproduced")
-        assert (run.core_minutes, run.hardware) == (0, f"{began['device']}, then {resumed['device']}")
-
-
-def test_core_minutes_need_one_number_of_threads(tmp_path: Path) -> None:
-    put_environment(folder := put_run(tmp_path), threads=8, device="a", gpu=False)
+@pytest.mark.parametrize(
+    ("began", "resumed", "threads"),
+    [(8, [], 8), (8, [8, 8], 8), (8, [1], 0), ("GPU", [8], 0), (8, ["GPU", 8], 0)],
+)
+def test_core_minutes_need_one_number_of_threads_and_no_gpu(tmp_path: Path, began, resumed, threads: int) -> None:
+    first, *rest = ({"threads": 8, "gpu": True} if n == "GPU" else {"threads": n} for n in (began, *resumed))
+    put_environment(put_run(tmp_path), **first, resumed=rest)
     (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert run.core_minutes == pytest.approx(8 * run.seconds[-1] / 60)
-    put_environment(folder, threads=8, device="a", gpu=False, resumed=[{"threads": 1, "device": "a", "gpu": False}])
-    (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert run.core_minutes == 0
+    assert run.core_minutes == pytest.approx(threads * run.seconds[-1] / 60)
 
 
 def test_networks_trained_in_other_runs_have_no_core_minutes(tmp_path: Path) -> None:

@@ -95,7 +95,6 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     archive("no plain path", "climb.zip", [("../../e0.txt", b"x")])
     archive("is no plain path", "root.zip", [("/etc/e0.txt", b"x")])
     archive("the id e1 occurs twice", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
-    archive("more than 4,194,304", "bomb.zip", [("e0.txt", b"0" * (stores.MAX_BYTES + 1))], zipfile.ZIP_DEFLATED)
     archive("e2.txt: is not UTF-8", "bytes.zip", [("e2.txt", b"\xff")])
     archive("empty.zip: holds no predictions", "empty.zip", [])
     archive("damaged", "damaged.zip", [("e0.txt", os.urandom(2000))], zipfile.ZIP_DEFLATED)
@@ -107,9 +106,6 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     (folder / "latin").mkdir()
     (folder / "latin/e0.txt").write_bytes(b"\xe9")
     made["e0.txt: is not UTF-8 text"] = folder / "latin"
-    (folder / "pipe").mkdir()
-    os.mkfifo(folder / "pipe/e0.txt")
-    made["e0.txt: is not a regular file"] = folder / "pipe"
     return made
 
 
