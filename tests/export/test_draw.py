@@ -215,7 +215,7 @@ def test_nothing_is_wider_than_the_window(page: Any, width: int, scheme: Any) ->
 
 
 def test_its_scripts_agree_with_the_reader(page: Any) -> None:
-    """What is complete LaTeX; how images are scaled (search.js, which runs in the worker)."""
+    """What is complete LaTeX, and its signs; how images are scaled (search.js, which runs in the worker)."""
     draw_, words = np.random.default_rng(0), Vocabulary().words[3:]
     hard = ["{", "}", "^", "_", r"\frac", r"\sqrt", "[", "]", r"\limits", "x"]
     some = [
@@ -223,6 +223,7 @@ def test_its_scripts_agree_with_the_reader(page: Any) -> None:
         for _ in range(1000)
     ]
     assert page.evaluate("some => some.map(isComplete)", some) == [is_complete(tuple(tokens)) for tokens in some]
+    assert "<mo>&lt;</mo>" in page.evaluate(r"toMathML(['a', '\\lt', 'b'])")
     image = (np.random.default_rng(1).random((60, 90)) > 0.7).astype(np.uint8) * np.uint8(255)
     code = (make.HERE / "search.js").read_text().replace('"use strict";', "")
     code = f"([data, base, scale]) => {{ {code}; const ink = {{ width: 90, height: 60, data }};"

@@ -1,17 +1,6 @@
-"use strict"; // for all parts, which the page and its worker concatenate
-
 // LaTeX of the network's words: which of it is complete, and as MathML. Grammar: complete_latex.py.
 class Incomplete extends Error {}
 
-const SIGNS = {
-  "\\times": "×", "\\div": "÷", "\\pm": "±", "\\cdot": "⋅", "\\cdots": "⋯", "\\ldots": "…", "\\leq": "≤", "\\geq": "≥",
-  "\\neq": "≠", "\\in": "∈", "\\rightarrow": "→", "\\forall": "∀", "\\exists": "∃", "\\sum": "∑", "\\int": "∫",
-  "\\prime": "′", "\\{": "{", "\\}": "}", "-": "−",
-};
-const LETTERS = {
-  "\\alpha": "α", "\\beta": "β", "\\gamma": "γ", "\\theta": "θ", "\\lambda": "λ", "\\mu": "μ", "\\pi": "π", "\\sigma": "σ",
-  "\\phi": "ϕ", "\\Delta": "Δ", "\\Pi": "Π", "\\infty": "∞",
-};
 const MARKS = new Set(["}", "\\limits", "<pad>", "<sos>", "<eos>"]);
 
 // A tree of [tag, ...children]; leaves are [tag, text]. Throws Incomplete.
@@ -102,7 +91,6 @@ function leaf(token) {
   return ["mo", SIGNS[token] ?? token.replace(/^\\/, "")];
 }
 
-const MATHML = "http://www.w3.org/1998/Math/MathML";
 const escaped = (text) => text.replace(/[&<>]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);
 
 // <math> as text; the text of tokens is escaped.

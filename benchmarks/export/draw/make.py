@@ -2,7 +2,7 @@
 HTML file that works from a disk and from any server, and requests nothing.
 
 The scripts are: latex.js (MathML), ink.js (strokes and pictures to ink) and page.js in the page; latex.js, search.js
-and worker.js in its worker, which reads.
+and worker.js in its worker, which reads; before them, in both, signs.js of the report.
 
 And replays pen strokes of CROHME on it, in a headless Chromium: what it reads, beside the command line on the same
 drawing and on the published image of the expression. results/replayed.csv has a row for each drawing, added as soon as
@@ -64,11 +64,12 @@ def write_page(recognizer: Recognizer, path: Path, cache: Path) -> None:
         files = {name: (Path(scratch) / file).read_bytes() for name, file in FILES.items()}
     files |= {"runtime": runtime[0], "wasm": runtime[1]}
     scripts = {name: (HERE / f"{name}.js").read_text() for name in ("latex", "ink", "page", "search", "worker")}
+    scripts["signs"] = (HERE.parents[1] / "report/page/signs.js").read_text()
     data = [block(f"data-{name}", compressed(content)) for name, content in files.items()]
-    data.append(block("data-worker", "\n".join(scripts[name] for name in ("latex", "search", "worker"))))
+    data.append(block("data-worker", "\n".join(scripts[name] for name in ("signs", "latex", "search", "worker"))))
     page = (HERE / "page.html").read_text()
     parts = {"CSS": (HERE / "page.css").read_text(), "DATA": "\n".join(data)}
-    parts["SCRIPT"] = "\n".join(scripts[name] for name in ("latex", "ink", "page"))
+    parts["SCRIPT"] = "\n".join(scripts[name] for name in ("signs", "latex", "ink", "page"))
     for name, content in parts.items():
         page = page.replace(f"%{name}%", content)
     write_atomically(path, page)

@@ -133,7 +133,7 @@ def _last_used(results: Path, notes: list[str]) -> list[Archive]:
 
 def render(material: Material, results: Path) -> str:
     """Render the page. The template escapes every text; data are JSON with < > & escaped, or base64."""
-    script = "".join(_part(name) for name in ("mathematics.js", "attention.js", "filters.js", "page.js"))
+    script = "".join(_part(name) for name in ("signs.js", "mathematics.js", "attention.js", "filters.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     others = sorted({test_set.data for test_set in material.sets} - {"crohme"})

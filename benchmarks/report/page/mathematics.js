@@ -1,20 +1,5 @@
-"use strict"; // for all parts, which the page concatenates into one script
-
 // Draws a symLG tree, which is what the scorer compares, as MathML in which every symbol can carry a mark.
 // Text only ever becomes text nodes; no string is parsed as HTML.
-const MATHML = "http://www.w3.org/1998/Math/MathML";
-
-const SIGNS = {
-  "\\lt": "<", "\\gt": ">", "<": "<", ">": ">", "-": "−", "+": "+", "=": "=", "/": "/", "!": "!", "COMMA": ",", "|": "|",
-  "(": "(", ")": ")", "[": "[", "]": "]", "\\{": "{", "\\}": "}", "\\times": "×", "\\div": "÷", "\\pm": "±", "⋅": "⋅",
-  "\\leq": "≤", "\\geq": "≥", "\\neq": "≠", "\\in": "∈", "\\rightarrow": "→", "\\forall": "∀", "\\exists": "∃",
-  "\\sum": "∑", "\\int": "∫", "\\prime": "′", "\\ldots": "…", "⋯": "⋯",
-};
-const LETTERS = {
-  "\\alpha": "α", "\\beta": "β", "\\gamma": "γ", "\\theta": "θ", "\\lambda": "λ", "\\mu": "μ", "\\pi": "π", "\\sigma": "σ",
-  "\\phi": "ϕ", "\\Delta": "Δ", "\\Pi": "Π", "\\infty": "∞", "\\sqrt": "√",
-};
-
 function mathElement(tag, ...children) {
   const element = document.createElementNS(MATHML, tag);
   element.append(...children.filter((child) => child !== null));
