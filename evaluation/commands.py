@@ -28,7 +28,7 @@ from hmerbench.evaluation.scoring.score import (
     unseen,
 )
 from hmerbench.evaluation.stores import MAX_CAPTIONS, read_text
-from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules, rules
+from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 from hmerbench.evaluation.symlg.formula import tokens_of
 
 
@@ -44,9 +44,7 @@ def score(
     named: str = "",
     search: str = "unknown",
     select: str = "unknown",
-    reading: str = PAPER.reading.name,
-    edition: str = PAPER.edition.name,
-    neutral: bool = False,
+    rules: Rules = PAPER,
     training: str | None = None,
 ) -> None:
     """Score predictions as the CROHME scorer does; several sets one after another. With `training`, captions (if ""
@@ -56,12 +54,11 @@ def score(
     if len(predictions) > 1 and (captions or per_expression or workdir or named):
         raise InputError("--captions, --per-expression, --workdir and --set are for one set at a time")
     check_target(per_expression)
-    chosen = rules(reading, edition, neutral=neutral)
     for path, truth in zip(predictions, truths, strict=True):
         name = named or Path(truth.rpartition(":")[2]).resolve().name
         signed = {"set": name, "search": search, "select": select}
         with _path_in_errors(workdir or tempfile.gettempdir()):
-            result = evaluate(path, truth, signed, workdir, _captions(captions), chosen, tokenize)
+            result = evaluate(path, truth, signed, workdir, _captions(captions), rules, tokenize)
             second = None if training is None else _unseen(result, truth, training)
         _print_notes(path, result.notes)
         if as_json:

@@ -12,7 +12,7 @@ from hmerbench.benchmarks.cli.runs import open_run
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import commands, run_program
 from hmerbench.evaluation.scoreboard.card import CARDS
-from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS
+from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, rules
 
 PANEL = "Predictions"
 scoreboard = typer.Typer(help="Published systems under one signature: score them, check their cards, add one.")
@@ -75,8 +75,8 @@ def score(
         raise typer.BadParameter("give --predictions FILE with --ground-truth, or a run folder")
     _refuse_others(context, context.params.keys() - {"folder", "crohme", "years", "results"}, "--predictions")
     options = {"captions": captions, "per_expression": per_expression, "workdir": workdir, "named": named}
-    options |= {"search": search, "select": select, "reading": reading, "edition": edition}
-    options |= {"neutral": neutral, "training": training if unseen or training else None}
+    options |= {"search": search, "select": select, "rules": rules(reading, edition, neutral=neutral)}
+    options |= {"training": training if unseen or training else None}
     run(lambda: commands.score(predictions, ground_truth, tokenize=tokenize, as_json=as_json, **options))
 
 
