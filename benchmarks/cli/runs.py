@@ -166,7 +166,9 @@ def evaluate(
 @app.command(rich_help_panel=PANEL)
 def tune(
     recipe: options.Recipe = "comer-fusion",
-    preset: options.Preset = "",
+    preset: Annotated[
+        str, typer.Option(help=f"a preset, or a YAML file; empty: {PRESETS[0]}, on a GPU gpu (small without strokes)")
+    ] = "",
     trials: Annotated[int, typer.Option(help="total number of finished trials", min=1)] = 16,
     workers: Annotated[int, typer.Option(help="concurrent trials", min=1)] = 2,
     space: Annotated[str, typer.Option(help="search space: a YAML file; default: the preset's own")] = "",
@@ -184,7 +186,7 @@ def tune(
     from hmerbench.benchmarks.tuning.space import pose, read_space
     from hmerbench.benchmarks.tuning.study import refuse_storage, tune
 
-    preset, placing = preset or _default_preset(crohme), Placing(engine, workers, cpus, gpus)
+    preset, placing = preset or _default_preset(crohme, "gpu"), Placing(engine, workers, cpus, gpus)
     refuse_unknown([recipe], preset)  # these refuse before data is made
     read_space(preset, space)
     refuse_storage(engine, storage)
@@ -325,8 +327,8 @@ def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = Fa
     return run, archive
 
 
-def _default_preset(crohme: Path | None) -> str:
-    """What is spent where nobody says how much."""
+def _default_preset(crohme: Path | None, on_gpu: str = "large") -> str:
+    """What is spent where nobody says how much; `on_gpu` needs pen strokes."""
     import torch
 
     from hmerbench.benchmarks.data.archive import inkml_beside
@@ -335,6 +337,6 @@ def _default_preset(crohme: Path | None) -> str:
     if not torch.cuda.is_available():
         return PRESETS[0]
     if crohme is None or not crohme.exists() or inkml_beside(crohme).is_file():
-        return "large"  # of a missing archive, the error is told once it is opened
-    err_console.print(f"{inkml_beside(crohme)}: no such file, and `large` needs pen strokes; the preset is `small`")
+        return on_gpu  # of a missing archive, the error is told once it is opened
+    err_console.print(f"{inkml_beside(crohme)}: no such file, and `{on_gpu}` needs pen strokes; the preset is `small`")
     return "small"

@@ -23,7 +23,7 @@ from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.config import SEED_LIMIT
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import evenly, hold_out
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Place
@@ -147,6 +147,12 @@ def test_a_preset_without_a_space_requires_one(given) -> None:
             options = ["--preset", given["preset"], "--results", str(given["results"]), *more]
             cli.app(["tune", *options], standalone_mode=False)
     assert not (given["results"] / "local").exists()
+
+
+def test_a_gpu_tunes_a_preset_that_has_a_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    with pytest.raises(FAULTS, match=r"missing\.zip"):  # not that there is no space
+        cli.app(["tune", "--crohme", str(tmp_path / "missing.zip")], standalone_mode=False)
 
 
 # ------------------------------------------------------------------------------------------------------ studies
