@@ -137,7 +137,7 @@ def serve(
     host: Annotated[str, typer.Option(help="address to listen at; 0.0.0.0: everybody may send pictures")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port; 0: any free one", min=0, max=65535)] = 8000,
     load: Annotated[
-        int, typer.Option(help="measure it instead with so many requests of 32 clients: results/serving.md", min=0)
+        int, typer.Option(help="measure it at a free port by so many requests of 32 clients: results/serving.md", min=0)
     ] = 0,
     results: Results = RESULTS,
 ) -> None:
@@ -172,7 +172,7 @@ def draw(
             "goes on: results/replayed.md"
         ),
     ] = None,
-    drawings: Annotated[int, typer.Option(help="to replay, a fixed sample", min=1)] = 200,
+    drawings: Annotated[int, typer.Option(help="of --replay, a fixed sample", min=1)] = 200,
     results: Results = RESULTS,
 ) -> None:
     """Write a page to draw on, one file that reads formulas in the browser; by default with a small network."""
