@@ -204,7 +204,9 @@ function predictionCard(row, side, run) {
     element.append(make("ul", { class: "words" }, ...entry.words.map((words) => make("li", {}, words))));
   }
   if (row.attention[run]) element.append(player(row, entry, row.attention[run], element));
-  else if (played(state.rows.filter(({ set }) => set === row.set))) element.append(make("p", { class: "fine" }, "No attention was stored for this expression."));
+  else if (played(state.rows.filter(({ set }) => set === row.set))) {
+    element.append(make("p", { class: "fine" }, "No attention was stored for this expression."));
+  }
   return element;
 }
 
