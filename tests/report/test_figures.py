@@ -214,14 +214,23 @@ def test_a_gpus_minutes_are_not_core_minutes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("began", "resumed", "threads"),
-    [(8, [], 8), (8, [8, 8], 8), (8, [1], 0), ("GPU", [8], 0), (8, ["GPU", 8], 0)],
+    ("began", "resumed", "threads", "hardware"),
+    [
+        (8, [], 8, "EPYC"),
+        (8, [8, 8], 8, "EPYC"),
+        (8, [1], 0, "EPYC"),
+        ("GPU", [8], 0, "H200, then EPYC"),
+        (8, ["GPU", 8], 0, "EPYC, then H200"),
+    ],
 )
-def test_core_minutes_need_one_number_of_threads_and_no_gpu(tmp_path: Path, began, resumed, threads: int) -> None:
-    first, *rest = ({"threads": 8, "gpu": True} if n == "GPU" else {"threads": n} for n in (began, *resumed))
+def test_core_minutes_need_one_number_of_threads_and_no_gpu(
+    tmp_path: Path, began, resumed, threads: int, hardware: str
+) -> None:
+    there = {"device": "H200", "threads": 8, "gpu": True}
+    first, *rest = (there if n == "GPU" else {"device": "EPYC", "threads": n, "gpu": False} for n in (began, *resumed))
     put_environment(put_run(tmp_path), **first, resumed=rest)
     (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert run.core_minutes == pytest.approx(threads * run.seconds[-1] / 60)
+    assert run.core_minutes == pytest.approx(threads * run.seconds[-1] / 60) and run.hardware == hardware
 
 
 def test_networks_trained_in_other_runs_have_no_core_minutes(tmp_path: Path) -> None:
