@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from hmerbench.benchmarks.data.normalize_image import ENDINGS, mime_type
+from hmerbench.benchmarks.data.normalize_image import mime_type
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted
 from hmerbench.evaluation import lines
 from hmerbench.evaluation.datasets import TRAIN, symlg_published
 from hmerbench.evaluation.scoring.inputs import MAX_FILES, GroundTruth, from_captions, parse_captions
-from hmerbench.evaluation.stores import MAX_CAPTIONS, Store, no_split
+from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, Store, no_split
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 MAX_IMAGE_BYTES = 64 << 20

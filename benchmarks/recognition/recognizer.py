@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, prepare
+from hmerbench.benchmarks.data.normalize_image import Prepared, prepare
 from hmerbench.benchmarks.data.pictures import gray_of
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
@@ -35,6 +35,7 @@ from hmerbench.benchmarks.recognition.default_weights import default_weights
 from hmerbench.benchmarks.recognition.predict import SCORES, ConfiguredSearcher
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.evaluation.stores import ENDINGS
 from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.mathml import to_mathml
 from hmerbench.models.authors_checkpoint import import_lightning

@@ -14,11 +14,10 @@ from typing import IO
 
 import numpy as np
 
-from hmerbench.benchmarks.data.normalize_image import ENDINGS
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation import lines
-from hmerbench.evaluation.stores import MAX_CAPTIONS, MAX_ENTRIES, ZipStore, read_text, refuse_large
+from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, MAX_ENTRIES, ZipStore, read_text, refuse_large
 from hmerbench.evaluation.strict import first_twice
 
 NO_CAPTION, NO_IMAGE = "no caption for the image", "no image for the caption"
