@@ -50,6 +50,7 @@ CAPTIONS = {
     r"a\,b\;c\quad d~e\ f": "a b c d e f",
     r"f''(x)": r"f ^ { \prime \prime } ( x )",
     r"f'^2": r"f ^ { \prime 2 }",
+    r"f'_1": r"f _ { 1 } ^ { \prime }",
     r"f^{'}": r"f ^ { \prime }",
     r"{a \over b} + c": r"\frac { a } { b } + c",
     r"{{x}}": "x",

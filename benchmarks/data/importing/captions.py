@@ -159,7 +159,7 @@ class _Reader:
         if token == "{":
             return self._bare(self._group())
         if token in ("^", "_"):
-            return self._scripts(token)
+            return self._scripts(token, self._argument(token))
         if token == "'":
             count = 1
             while self._next() == "'":
@@ -169,7 +169,7 @@ class _Reader:
             if self._next() == "^":
                 self.place += 1
                 inner += self._argument("^")[1:-1]
-            return ["^", "{", *inner, "}"]
+            return self._scripts("^", ["{", *inner, "}"])
         if token in FONTS:
             return self._font(token)
         if token in SKIPPED:
@@ -198,9 +198,8 @@ class _Reader:
         self.changes["superfluous braces removed"] += 1
         return inner
 
-    def _scripts(self, token: str) -> list[str]:
-        """A script, and the other one if it follows, the subscript first."""
-        first = self._argument(token)
+    def _scripts(self, token: str, first: list[str]) -> list[str]:
+        """A script with its argument, and the other one if it follows, the subscript first."""
         if token == "^" and first[1:3] == ["^", "{"] and first[-2:] == ["}", "}"]:  # a prime in a superscript
             first = first[2:-1]
         if token == "^" and self._next() == "_":
