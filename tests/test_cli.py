@@ -117,6 +117,8 @@ def test_a_command_of_before_says_what_became_of_it(before: str, words: str) -> 
         ("score run --predictions a", "--predictions: does not go with a run folder"),
         ("score --predictions a --ground-truth b --years 2014", "--years: does not go with --predictions"),
         ("compare a b --ground-truth c --every-pair", "--every-pair: does not go with --ground-truth"),
+        ("import-data a b.zip --split c --split-list d", "--split-list says what into which; leave one out"),
+        ("import-data a b.zip --as-is --limits add", "--limits add changes captions, --as-is changes none"),
         ("compare a --changed b", "--changed: does not go with runs; give --ground-truth"),
         (f"compare {ROOT / 'README.md'} b", "README.md: a file of predictions is compared on a ground truth"),
     ],

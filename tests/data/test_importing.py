@@ -239,25 +239,29 @@ def test_every_layout_becomes_the_same_archive(layout: str, tmp_path: Path) -> N
             assert drawn_as_crohme(sample.image) and sample.image.max() == 255
 
 
-SPLITS_TOLD = {  # of an image and its table -> the split
-    ("test0.png", "train/metadata.csv"): "train",  # what an image is called says nothing
-    ("training_plan.png", "metadata.csv"): "test",
-    ("pics/a.png", "train.csv"): "train",
-    ("train/a.png", "metadata.csv"): "train",
-    ("2014/a.png", "metadata.csv"): "2014",
-    ("val/images/a.png", "labels.csv"): "valid",
+SPLITS_TOLD = {  # of an image, its table and that one's column -> the split
+    ("test0.png", "train/metadata.csv", ""): "train",  # what an image is called says nothing
+    ("training_plan.png", "metadata.csv", ""): "test",
+    ("pics/a.png", "train.csv", ""): "train",
+    ("train/a.png", "metadata.csv", ""): "train",
+    ("2014/a.png", "metadata.csv", ""): "2014",
+    ("val/images/a.png", "labels.csv", ""): "valid",
+    ("a.png", "metadata.csv", "Training"): "train",
+    ("a.png", "metadata.csv", "validation"): "valid",
+    ("a.png", "metadata.csv", "../x"): "_._x",  # and what no archive may have becomes what it may
+    ("Class 7/a.png", "Class 7/labels.csv", ""): "Class_7",
 }
 
 
-@pytest.mark.parametrize(("image", "table"), SPLITS_TOLD)
+@pytest.mark.parametrize(("image", "table", "split"), SPLITS_TOLD)
 @pytest.mark.parametrize("column", ["text", "latex", "label", "caption"])
-def test_folders_and_tables_tell_the_split(image: str, table: str, column: str, tmp_path: Path) -> None:
+def test_folders_and_tables_tell_the_split(image: str, table: str, split: str, column: str, tmp_path: Path) -> None:
     for path in (tmp_path / table, tmp_path / table / ".." / image):
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / table).write_text(f"file_name,{column}\n{image},x^2\n")
+    (tmp_path / table).write_text(f"file_name,{column},split\n{image},x^2,{split}\n")
     ((tmp_path / table).parent / image).write_bytes(encoded(1))
     import_data(tmp_path, tmp_path / "a.zip", Choice())
-    assert open_archive(tmp_path / "a.zip", trains=False).splits == (SPLITS_TOLD[image, table],)
+    assert open_archive(tmp_path / "a.zip", trains=False).splits == (SPLITS_TOLD[image, table, split],)
 
 
 def test_a_single_table_is_enough(tmp_path: Path) -> None:
@@ -483,7 +487,10 @@ def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
     }
     import_data(tmp_path / "source", tmp_path / "b.zip", Choice(everything="2023"))
     assert len(open_archive(tmp_path / "b.zip", trains=False).captions("2023")) == 4
+    with pytest.raises(UserError, match="every expression is in a test set already"):
+        import_data(tmp_path / "source", tmp_path / "c.zip", Choice(everything="2023", test_share=0.5))
     faults = {b"train_0\n": "an id and a split on every line", b"a train\na test\n": "a occurs twice", b"\xff": "UTF-8"}
+    faults[b"\n"] = faults[b"train_0\n"]  # without any, too
     for content, fault in faults.items():
         (tmp_path / "splits.txt").write_bytes(content)
         with pytest.raises(FAULTS, match=rf"splits\.txt: .*{fault}"):

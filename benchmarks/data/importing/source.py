@@ -208,7 +208,9 @@ def _held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
     if not 0 < choice.test_share < 1:
         raise UserError(f"--test-share {choice.test_share:g}: must lie between 0 and 1, such as 0.1")
     pool = [row for row in rows if row.split in ("", "train")]
-    by_writer = bool(pool) and all(row.writer for row in pool) and len({row.writer for row in pool}) > 1
+    if rows and not pool:
+        raise UserError("--test-share: every expression is in a test set already; leave it out, or use --split train")
+    by_writer = all(row.writer for row in pool) and len({row.writer for row in pool}) > 1
     groups: dict[Hashable, list[Row]] = {}
     for row in pool:
         groups.setdefault(row.writer if by_writer else row.tokens, []).append(row)
@@ -232,7 +234,7 @@ def _held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
 def listed(path: Path) -> tuple[tuple[str, str], ...]:
     """The ids and splits in a file: lines of an id, a blank or a tab, and a split. Raises UserError or InputError."""
     words = [line.split() for line in lines(read_text(path, MAX_CAPTIONS)) if line.strip()]
-    if any(len(pair) != 2 for pair in words):
+    if not words or any(len(pair) != 2 for pair in words):
         raise UserError(f"{path}: a list of splits has an id and a split on every line, such as `a1 train`")
     if twice := first_twice(id_ for id_, _ in words):
         raise UserError(f"{path}: the id {twice} occurs twice; keep one")

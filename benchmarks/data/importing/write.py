@@ -19,7 +19,7 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
 from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
-from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Choice, Expression, Row, Source, chosen
+from hmerbench.benchmarks.data.importing.source import NO_CAPTION, SPLITS, Choice, Expression, Row, Source, chosen
 from hmerbench.benchmarks.data.layout import WRITERS, abridged
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import FAULTS, UserError
@@ -103,7 +103,8 @@ def _spooled(
             source.leave_out(found.name, str(fault).removeprefix(": "))
         else:
             start, size = spool.tell(), spool.write(_png(prepared.image))
-            told = found.name, found.split, caption.tokens, found.writer, found.latex
+            split = SPLITS.get(found.split.lower(), found.split)
+            told = found.name, split, caption.tokens, found.writer, found.latex
             yield Row(*told, dict(caption.changes), prepared.done, start, size)
     for image in source.unnamed_images():
         source.leave_out(image, NO_CAPTION)
@@ -134,10 +135,10 @@ def _scorable(rows: list[Row], source: Source) -> Iterator[Row]:
 
 
 def _unique(rows: Iterator[Row], source: Source) -> list[Row]:
-    """The rows with ids that can be names of files, each once in its split."""
+    """The rows with splits and ids that can be names of files, each once in its split."""
     kept: dict[tuple[str, str], Row] = {}
     for row in rows:
-        row.id = re.sub(r"^[^\w]|[^\w.+-]", "_", row.id)
+        row.split, row.id = (re.sub(r"^[^\w]|[^\w.+-]", "_", name) for name in (row.split, row.id))
         if (other := kept.setdefault((row.split, row.id), row)) is not row:
             same = "two captions of one image" if other.tokens != row.tokens else "listed twice"
             source.leave_out(f"{row.split}/{row.id}", same)
