@@ -327,6 +327,12 @@ def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
     assert "the last checkpoint are kept; run the same command again to resume" in errors and "Traceback" not in errors
 
 
+def test_a_score_that_is_stopped_promises_nothing(monkeypatch, capsys) -> None:
+    """It begins anew the next time, and a file of predictions has no checkpoint."""
+    monkeypatch.setattr(sys, "argv", ["hmerbench", "score"])
+    assert (cli._report(KeyboardInterrupt()), capsys.readouterr().err) == (130, "\nstopped\n")
+
+
 def test_weights_read_a_new_test_set_and_are_not_trained_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
