@@ -44,6 +44,7 @@ from hmerbench.models.network import Network
 from hmerbench.models.weights import load_weights
 
 FITTED = Path(__file__).with_name("confidence.json")  # the numbers of confidence.py's regression
+SHOWN = (".prepared.png", ".attention.png")  # that `recognize` writes beside pictures
 BATCH = 64  # pictures that are prepared before they are read
 Picture = Path | bytes | np.ndarray  # a file, its content, or a gray image (H, W) uint8
 Given = Path | str | bytes | np.ndarray | Image.Image | IO[bytes]
@@ -281,7 +282,8 @@ def pictures_of(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
         path = Path(given)
         if not path.is_dir():
             return [(str(given), path)]
-        found = sorted(file for file in path.iterdir() if file.suffix.lower() in ENDINGS and file.is_file())
+        named = (file for file in path.iterdir() if file.suffix.lower() in ENDINGS and not file.name.endswith(SHOWN))
+        found = sorted(filter(Path.is_file, named))
         if not found:
             raise UserError(f"{path}: no pictures in this folder; they end with {', '.join(ENDINGS[:4])}, …")
         return [(str(file), file) for file in found]

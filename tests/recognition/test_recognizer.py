@@ -455,6 +455,7 @@ def test_json_and_attention_on_the_command_line(
         assert drawn.width > 1000
 
 
+    assert recognizer.files(tmp_path) == [tmp_path / "a.png"]  # not what is shown of it
 def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, monkeypatch, capsys) -> None:
     PAPER.save(tmp_path / "a.png")
 
