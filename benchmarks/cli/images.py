@@ -59,9 +59,9 @@ def recognize(
 
                 picture = beside(path, recognizer.attention(recognition))
                 print(f"attention: {printable(picture)}", file=sys.stderr)
-        except BrokenPipeError:  # the reader, such as `head`, has seen enough
-            raise
         except Exception as error:  # one bad image must not stop the others
+            if isinstance(error, OSError) and not error.filename:  # the output is full, or its reader has seen enough
+                raise
             faults += 1
             message = error if isinstance(error, UserError) else f"{path}: {one_line(error)}"
             print(f"error: {printable(message)}", file=sys.stderr)
