@@ -33,6 +33,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _NAME = re.compile(rf"(?<![\\A-Za-z])({'|'.join(sorted(_WORDS['bare']))})(?![A-Za-z])")
+_HEIGHT = re.compile(r"(?<=\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm|in)\s*\]")  # of what is between two rows
+_REWRITTEN = (_NAME, r"\\\1 ", "names of functions written as commands"), (_HEIGHT, " ", "spaces removed")
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 
 
@@ -68,9 +70,9 @@ def caption_of(latex: str, limits: Limits = "keep", tidy: bool = True) -> Captio
         return Caption(tuple(text.split()), changes)
     if (ascii_ := text.translate(FULL_WIDTH)) != text:
         text, changes["full-width characters written as ASCII"] = ascii_, 1
-    text, names = _NAME.subn(r"\\\1 ", text)
-    if names:
-        changes["names of functions written as commands"] = names
+    for pattern, written, rule in _REWRITTEN:
+        text, times = pattern.subn(written, text)
+        changes += Counter({rule: times})
     # `\begin { matrix }` is a single one
     tokens = ["".join(token.split()) if token.endswith("}") else token for token in _TOKEN.findall(text)]
     if "$" in tokens:
