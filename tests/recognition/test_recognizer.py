@@ -348,15 +348,7 @@ def test_paths_that_lead_nowhere_are_refused_as_such(tmp_path: Path) -> None:
 
 def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
     PAPER.save(tmp_path / "a.png")
-    command = [
-        sys.executable,
-        "-m",
-        "hmerbench",
-        "recognize",
-        "--weights",
-        MEDIUM,
-        *[tmp_path / "a.png"] * 3,
-    ]
+    command = [sys.executable, "-m", "hmerbench", "recognize", "--weights", MEDIUM, *[tmp_path / "a.png"] * 3]
     done = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.stdout and done.stderr
     done.stdout.close()
@@ -381,15 +373,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
     images = [tmp_path / name for name in ("nowhere.png", "a.png", "none", "text.png", "line.png", last, hostile)]
-    command = [
-        sys.executable,
-        "-m",
-        "hmerbench",
-        "recognize",
-        "--weights",
-        MEDIUM / "best.safetensors",
-        *images,
-    ]
+    command = [sys.executable, "-m", "hmerbench", "recognize", "--weights", MEDIUM / "best.safetensors", *images]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="surrogateescape")
     assert done.returncode == 1
     assert (
