@@ -452,6 +452,9 @@ def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, monkeypatch, ca
     assert program(monkeypatch, "--weights", MEDIUM, "--show", tmp_path / "a.png") == 1
     printed = capsys.readouterr()
     assert printed.out == LATEX + "\n" and printed.err.startswith("error: ") and "No space left" in printed.err
+    monkeypatch.setattr("hmerbench.benchmarks.files.os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+    assert program(monkeypatch, "--weights", MEDIUM, "--show-prepared", *[tmp_path / "a.png"] * 2) == 1
+    assert capsys.readouterr().out.count(LATEX) == 2  # the second is read though the first's cannot be shown
     monkeypatch.setattr("builtins.print", Mock(side_effect=[OSError(errno.ENOSPC, "No space left"), None, None]))
     with pytest.raises(OSError, match="No space left"):  # of the output, which is no fault of the picture
         cli.app(["recognize", "--weights", str(MEDIUM), str(tmp_path / "a.png")], standalone_mode=False)
