@@ -413,6 +413,20 @@ def test_captions_that_no_archive_may_have_are_not_written(tmp_path: Path, monke
     assert not (tmp_path / "a.zip").exists()
 
 
+def test_two_imports_at_once_leave_one_whole_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comer(tmp_path / "source")
+    plain = write._add
+
+    def add(*entry) -> None:
+        monkeypatch.setattr(write, "_add", plain)  # the other one begins and ends within the first
+        import_data(tmp_path / "source", tmp_path / "a.zip", Choice(everything="2023"))
+        plain(*entry)
+
+    monkeypatch.setattr(write, "_add", add)
+    import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
+    assert open_archive(tmp_path / "a.zip").splits == ("train", "test")
+
+
 @pytest.mark.parametrize("name", ["nothing", "page.html"])
 def test_no_known_layout_says_which_are(name: str, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()

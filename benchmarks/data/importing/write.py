@@ -4,6 +4,7 @@ Images go through a spool on disk, so that memory holds captions alone. The same
 """
 
 import json
+import os
 import re
 import tempfile
 import zipfile
@@ -24,6 +25,7 @@ from hmerbench.benchmarks.data.layout import WRITERS, abridged
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
+from hmerbench.evaluation.lgeval.results_folder import beside
 from hmerbench.evaluation.stores import MAX_CAPTIONS
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.vocab import Vocabulary
@@ -146,8 +148,7 @@ def _unique(rows: Iterator[Row], source: Source) -> list[Row]:
 
 
 def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, object]) -> None:
-    partial = target.with_name(f".{target.name}.part")
-    try:
+    with beside(str(target)) as partial:
         with zipfile.ZipFile(partial, "w") as archive:
             for split in sorted({row.split for row in rows}):
                 mine = [row for row in rows if row.split == split]
@@ -167,9 +168,7 @@ def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, ob
                     spool.seek(row.start)
                     _add(archive, f"data/{split}/img/{row.id}.png", spool.read(row.size), zipfile.ZIP_STORED)
             _add(archive, f"data/{PREPARED_MARKER}", json.dumps(record, sort_keys=True).encode(), zipfile.ZIP_STORED)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+        os.replace(partial, target)
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes, method: int) -> None:
