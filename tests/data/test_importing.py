@@ -265,10 +265,13 @@ def test_folders_and_tables_tell_the_split(image: str, table: str, split: str, c
 
 
 def test_a_single_table_is_enough(tmp_path: Path) -> None:
-    spreadsheet(tmp_path / "source")
-    (tmp_path / "source/notes.txt").write_text("nothing here\n")
-    import_data(tmp_path / "source/captions.csv", tmp_path / "a.zip", Choice())
-    assert open_archive(tmp_path / "a.zip").splits == ("train", "test")
+    """Also a hidden one, and again: what the first import listed beside its archive is no table of the source."""
+    spreadsheet(tmp_path)
+    (tmp_path / "notes.txt").write_text("nothing here\n")
+    (tmp_path / ".captions.csv").write_bytes((tmp_path / "captions.csv").read_bytes())
+    for source in ("captions.csv", ".captions.csv", ".", "."):
+        import_data(tmp_path / source, tmp_path / "a.zip", Choice(everything="train"))
+        assert [*open_archive(tmp_path / "a.zip").captions("train")] == ["test_0", "test_1", "train_0", "train_1"]
 
 
 # ------------------------------------------------------------------------------------------------------- bad input

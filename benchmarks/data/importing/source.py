@@ -23,6 +23,8 @@ from hmerbench.evaluation.strict import first_twice
 NO_CAPTION, NO_IMAGE = "no caption for the image", "no image for the caption"
 MAX_TABLE = 1 << 30  # bytes of images in one file
 MAX_TEXT = 256 << 20  # bytes of a list of captions; an archive's have 64 MB
+LISTING = ".import.jsonl"  # ending of the list that an import leaves beside its archive
+_PASSED_OVER = re.compile(rf"(^|/)(\.|__)|{re.escape(LISTING)}$")
 IMAGE_FOLDERS = ("", "img", "imgs", "image", "images", "off_image_train", "off_image_test")
 
 
@@ -53,8 +55,8 @@ class Row:
 
 
 class Source:
-    """The files at a place by name, with forward slashes, hidden ones and what macOS leaves passed over; and what of
-    them is not imported."""
+    """The files at a place by name, with forward slashes, hidden ones, what macOS leaves and lists of imports passed
+    over; and what of them is not imported."""
 
     def __init__(self, path: Path):
         refuse_pipe(path)
@@ -77,7 +79,7 @@ class Source:
         else:
             files = (Path(folder) / name for folder, _, names in os.walk(self._root) for name in names)
             found = {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files if file.is_file()}
-        names = sorted(name for name in found if not any(part.startswith((".", "__")) for part in name.split("/")))
+        names = sorted(name for name in found if name == self.listed or not _PASSED_OVER.search(name))
         if len(names) > 4 * MAX_ENTRIES:
             raise UserError(f"{self.path}: holds more than {4 * MAX_ENTRIES:,} files; import it in parts")
         return {name: found[name] for name in names}
@@ -190,7 +192,8 @@ def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> list[Row]:
     """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set."""
     lists, kept = dict(choice.listed), list[Row]()
     for row in rows:
-        row.split = lists.get(row.id, "") if lists else choice.everything or row.split
+        told = SPLITS.get(row.split.lower(), row.split)
+        row.split = lists.get(row.id, "") if lists else choice.everything or told
         if lists and not row.split:
             source.leave_out(row.id, "not in the list of splits")
         else:

@@ -20,7 +20,7 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
 from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
-from hmerbench.benchmarks.data.importing.source import NO_CAPTION, SPLITS, Choice, Expression, Row, Source, chosen
+from hmerbench.benchmarks.data.importing.source import LISTING, NO_CAPTION, Choice, Expression, Row, Source, chosen
 from hmerbench.benchmarks.data.layout import WRITERS, abridged
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import FAULTS, UserError
@@ -76,7 +76,7 @@ def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep
     with tempfile.TemporaryFile(dir=target.parent) as spool:
         rows = list(_spooled(reader.read(source), source, spool, limits, tidy))
         rows = _unique(_scorable(chosen(rows, choice, source), source), source)
-        listing = target.with_suffix(".import.jsonl")
+        listing = target.with_suffix(LISTING)
         with listing.open("w", encoding="utf-8") as file:
             for row in rows:
                 told = {name: value for name, value in asdict(row).items() if name not in ("start", "size")}
@@ -105,8 +105,7 @@ def _spooled(
             source.leave_out(found.name, str(fault).removeprefix(": "))
         else:
             start, size = spool.tell(), spool.write(_png(prepared.image))
-            split = SPLITS.get(found.split.lower(), found.split)
-            told = found.name, split, caption.tokens, found.writer, found.latex
+            told = found.name, found.split, caption.tokens, found.writer, found.latex
             yield Row(*told, dict(caption.changes), prepared.done, start, size)
     for image in source.unnamed_images():
         source.leave_out(image, NO_CAPTION)
