@@ -37,7 +37,10 @@ class Layout:
     def __init__(self, store: Store, trains: bool = True):
         self.path = store.path
         self._store = store
-        splits = {*filter(ID.fullmatch, store.splits)}
+        splits = {name for name in store.splits if not name.startswith(".")}
+        if odd := sorted(name for name in splits if not ID.fullmatch(name)):
+            fault = "cannot be the name of a set: take letters, digits and _ . + -; rename it"
+            raise UserError(f"{store.where(odd[0])}: {fault}")
         if trains and TRAIN not in splits:
             raise UserError(
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "

@@ -239,6 +239,7 @@ def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
         ),
         ({"data/mine/img/a.png": b"%PDF-1.7"}, "data/mine/img/a.png: not an image of a known format"),
         ({"data/mine/img/a.png": png(DRAWN)[:60]}, "data/mine/img/a.png: damaged image"),
+        ({"data/class 7/caption.txt": b"a\tx\n"}, "data/class 7: cannot be the name of a set: take letters"),
         ({"data/mine/img/a.png": None}, "no image data/mine/img/ID.* for a; add it, or drop the caption"),
         (
             {"data/mine/caption.txt": b"b\tx\nc\tx\n"},
