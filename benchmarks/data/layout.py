@@ -7,8 +7,9 @@ A test set of one's own needs no symLg: the ground truth is then made from its c
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import PurePosixPath
 
 from hmerbench.benchmarks.data.normalize_image import mime_type
@@ -112,11 +113,9 @@ class Layout:
         return {word for tokens in self._captions.get(TRAIN, {}).values() for word in tokens}
 
     @cached_property
-    def other_words(self) -> Counter[str]:
-        """Words that are not among CROHME's, with the number of captions that have each."""
-        usual = Vocabulary().ids.keys()
-        captions = (tokens for captions in self._captions.values() for tokens in captions.values())
-        return Counter(word for tokens in captions for word in {*tokens} - usual)
+    def other_words(self) -> dict[str, int]:
+        """`unknown_words` of all captions: those that are not among CROHME's."""
+        return unknown_words(chain.from_iterable(captions.values() for captions in self._captions.values()))
 
     def caption_md5(self, split: str) -> str:
         return hashlib.md5(self._texts[split].encode(), usedforsecurity=False).hexdigest()
@@ -172,6 +171,15 @@ class Layout:
         """The ground truth of some expressions, to score what was read of them."""
         graphs, captions = self.ground_truth(split), self.captions(split)
         return GroundTruth({id_: graphs[id_] for id_ in ids}, {id_: captions[id_] for id_ in ids})
+
+
+def unknown_words(captions: Iterable[Iterable[str]], known: Container[str] = Vocabulary().ids) -> dict[str, int]:
+    """Words of captions that are not `known`, with the number of captions that have each, the most frequent first."""
+    return dict(Counter(word for of in captions for word in dict.fromkeys(of) if word not in known).most_common())
+
+
+def counted_words(words: Mapping[str, int]) -> str:
+    return abridged([f"{word} ({count})" for word, count in words.items()])
 
 
 def abridged(items: Sequence[str]) -> str:

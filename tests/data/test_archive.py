@@ -13,6 +13,7 @@ import pytest
 
 from hmerbench.benchmarks.data import archive as archives
 from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.layout import unknown_words
 from hmerbench.benchmarks.data.passport import describe, passport, skip_reason
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import FAULTS, UserError
@@ -306,6 +307,7 @@ def test_words_of_its_own_come_after_the_usual_ones(tmp_path, entries):
     other = open_archive(pack(tmp_path / "c.zip", entries))
     assert other.vocabulary.words == (*usual.vocabulary.words, "\\aleph", "\\heartsuit")
     assert other.other_words == {"\\aleph": 1, "\\heartsuit": 1, "@": 1} and not usual.other_words
+    assert [*unknown_words([["ü", "ö"], ["ö", *"ÄÖÜẞ", "ö"]])] == ["ö", "ü", *"ÄÖÜẞ"]  # alike in every process
 
 
 def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path, entries):

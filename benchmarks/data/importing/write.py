@@ -21,14 +21,13 @@ from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
 from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.source import LISTING, NO_CAPTION, Choice, Expression, Row, Source, chosen
-from hmerbench.benchmarks.data.layout import WRITERS, abridged
+from hmerbench.benchmarks.data.layout import WRITERS, abridged, counted_words, unknown_words
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
 from hmerbench.evaluation.lgeval.results_folder import beside
 from hmerbench.evaluation.stores import MAX_CAPTIONS
 from hmerbench.evaluation.symlg import Unconverted, from_latex
-from hmerbench.models.vocab import Vocabulary
 
 DATE = (1980, 1, 1, 0, 0, 0)  # of every entry, so that equal content gives equal bytes
 COMPRESSION = 9  # of images: at another level an import would be another archive, with another digest
@@ -190,10 +189,7 @@ def _report(rows: list[Row], left_out: dict[str, list[str]], limits: Limits) -> 
             console.print(f"  {what}: {rule} in {count:,}")
     if limits == "keep" and any(rule.startswith("written") for rule in changes):
         console.print(r"  CROHME writes \sum \limits _, and networks trained on it read that: --limits add makes it so")
-    known = {*Vocabulary().words}
-    if new := Counter(word for row in rows for word in {*row.tokens} - known):
-        console.print(
-            f"  not among CROHME's symbols: {abridged([f'{word} ({count})' for word, count in new.most_common()])}"
-        )
+    if new := unknown_words(row.tokens for row in rows):
+        console.print(f"  not among CROHME's symbols: {counted_words(new)}")
     for reason, names in sorted(left_out.items(), key=lambda item: -len(item[1])):
         err_console.print(f"left out, {reason}: {len(names):,} ({abridged(names)})")
