@@ -171,7 +171,7 @@ def openmp() -> Iterator[Check]:
     """Whether only one OpenMP runtime is loaded: two compete for the cores, or abort the process."""
     if not MAPS.exists():
         return
-    for name in ("torch", "cv2", "scipy.stats"):  # the main job loads all of these
+    for name in ("torch", "cv2", "scipy.special"):  # the main job loads all of these
         try:
             importlib.import_module(name)
         except (ImportError, OSError):

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import NormalDist, variance
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report import presets
@@ -214,4 +214,4 @@ def _seeds_of_the_paper() -> dict[str, str]:
 
 def _visible(of_a_run: float, df: int) -> float:
     """The difference between two rows of three seeds that a test finds at LEVEL with POWER, if nothing else varies."""
-    return float(stats.t.ppf(1 - LEVEL / 2, df) + stats.t.ppf(POWER, df)) * math.sqrt(2 * of_a_run / 3)
+    return float(special.stdtrit(df, 1 - LEVEL / 2) + special.stdtrit(df, POWER)) * math.sqrt(2 * of_a_run / 3)

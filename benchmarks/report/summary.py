@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from hmerbench.benchmarks import printing
 from hmerbench.benchmarks.config import Config
@@ -194,7 +194,7 @@ def _spread(rows: Sequence[RowSummary]) -> float:
     """Limit of 95 % of the differences between two runs of a row, from the standard deviations of all rows pooled."""
     known = [(row.n - 1, row.sd**2) for row in rows if row.sd is not None]
     df = sum(count for count, _ in known)
-    return float(stats.t.ppf(0.975, df)) * math.sqrt(2 * sum(count * square for count, square in known) / df)
+    return float(special.stdtrit(df, 0.975)) * math.sqrt(2 * sum(count * square for count, square in known) / df)
 
 
 def _by_preset(table: pd.DataFrame) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from hmerbench.evaluation.datasets import datasets
 from hmerbench.evaluation.scoring.metrics import proportion_interval
@@ -145,7 +145,7 @@ def rate(right: np.ndarray, images: Images) -> Estimate:
     variance, df, over = _variance(values, images, own)
     share, size = float(right.mean()), float(images.n)
     if variance and over != "images":  # else they are independent, and Wilson's interval stands
-        wider = float(stats.t.ppf(UPPER, df) / stats.norm.ppf(UPPER))
+        wider = float(special.stdtrit(df, UPPER) / special.ndtri(UPPER))
         size = min(seeds * size, 1e4 * share * (1 - share) / variance / wider**2)
     low, high = proportion_interval(share * size, size)
     return Estimate(100 * share, 100 * low, 100 * high, over if variance else "images")
@@ -157,7 +157,7 @@ def _estimate(values: np.ndarray, images: Images, over_seeds: Spread | None) -> 
     """
     value = float(values.mean())
     variance, df, over = _variance(values, images, over_seeds)
-    if not df:
+    if df < 1:
         return Estimate(value, -100.0, 100.0, over, 1.0)
     if not variance and images.over == "writers":
         return _estimate(values, images.apart(), None)
@@ -166,9 +166,9 @@ def _estimate(values: np.ndarray, images: Images, over_seeds: Spread | None) -> 
         p = min(1.0, 2 * 0.5**images.n) if value else 1.0  # as of so many tosses of a coin
         return Estimate(value, max(value - unseen, -100.0), min(value + unseen, 100.0), "images", p)
     error = math.sqrt(variance)
-    width = float(stats.t.ppf(UPPER, df)) * error
+    width = float(special.stdtrit(df, UPPER)) * error
     low, high = max(value - width, -100.0), min(value + width, 100.0)
-    return Estimate(value, low, high, over, float(2 * stats.t.sf(abs(value) / error, df)))
+    return Estimate(value, low, high, over, float(2 * special.stdtr(df, -abs(value) / error)))
 
 
 def _variance(values: np.ndarray, images: Images, over_seeds: Spread | None) -> tuple[float, float, str]:
@@ -193,7 +193,7 @@ def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tu
     Raises ValueError for fewer than two."""
     if len(values) < 2:
         raise ValueError(f"at least two values are needed, not {len(values)}")
-    t = stats.t.ppf((1 + confidence) / 2, len(values) - 1)
+    t = special.stdtrit(len(values) - 1, (1 + confidence) / 2)
     mean, width = np.mean(values), t * np.std(values, ddof=1) * math.sqrt(1 + 1 / len(values))
     return float(mean - width), float(mean + width)
 
@@ -270,12 +270,16 @@ def paired(errors_a: Sequence[int], errors_b: Sequence[int], images: Images) -> 
 
 def mcnemar(only_a: int, only_b: int) -> float:
     """Two-sided p value of the exact McNemar test from the two discordant counts."""
+    from scipy import stats  # begins slowly, as below: only comparing two systems needs it
+
     return float(stats.binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
 
 
 def permutation(differences: np.ndarray) -> float:
     """Two-sided p value of the paired permutation test on the mean of whole-number differences, exact: how often their
     sum is as far from 0 as here if a coin decides the sign of each."""
+    from scipy import stats
+
     sizes, counts = np.unique(np.abs(differences[differences != 0]), return_counts=True)
     chances = np.ones(1)  # of each sum of the positive differences
     for size, count in zip(sizes, counts, strict=True):

@@ -246,7 +246,7 @@ FAULTS = [
           SAMPLING + "test_the_interval_of_a_rate_is_never_narrower_than_its_images_allow",
           "min(seeds * size, 1e4", "min(1e9, 1e4"),
     Fault("Student's width of a rate over seeds", SAMPLING + "test_two_seeds_that_differ_much_say_little",
-          "stats.t.ppf(UPPER, df) / stats.norm.ppf(UPPER)", "1.0"),
+          "special.stdtrit(df, UPPER) / special.ndtri(UPPER)", "1.0"),
     Fault("what writers and seeds both hold counts once",
           SAMPLING + "test_what_writers_and_seeds_both_hold_counts_once",
           "for part in parts) - both", "for part in parts)"),
