@@ -49,8 +49,9 @@ def rendered(figure: Figure, kind: str) -> bytes:
     A PNG has 256 colors, which makes it a third as large, unless it shows images, whose shades matter.
     """
     content = io.BytesIO()
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # lay out once, so that no format depends on those rendered before
+    if figure.get_layout_engine() is not None:  # lay out once, so that no format depends on those rendered before
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
     figure.savefig(content, format=kind, metadata=DATES[kind])
     if kind == "png":
         picture, content = Image.open(content).convert("RGB"), io.BytesIO()
