@@ -1,6 +1,5 @@
 """Single images: background and file format do not matter, and bad images do not stop the others."""
 
-import errno
 import io
 import json
 import math
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -348,7 +346,15 @@ def test_paths_that_lead_nowhere_are_refused_as_such(tmp_path: Path) -> None:
 
 def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
     PAPER.save(tmp_path / "a.png")
-    command = [sys.executable, "-m", "hmerbench", "recognize", "--weights", MEDIUM, *[tmp_path / "a.png"] * 3]
+    command = [
+        sys.executable,
+        "-m",
+        "hmerbench",
+        "recognize",
+        "--weights",
+        MEDIUM,
+        *[tmp_path / "a.png"] * 3,
+    ]
     done = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.stdout and done.stderr
     done.stdout.close()
@@ -373,7 +379,15 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
     images = [tmp_path / name for name in ("nowhere.png", "a.png", "none", "text.png", "line.png", last, hostile)]
-    command = [sys.executable, "-m", "hmerbench", "recognize", "--weights", MEDIUM / "best.safetensors", *images]
+    command = [
+        sys.executable,
+        "-m",
+        "hmerbench",
+        "recognize",
+        "--weights",
+        MEDIUM / "best.safetensors",
+        *images,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="surrogateescape")
     assert done.returncode == 1
     assert (
@@ -439,7 +453,6 @@ def test_json_and_attention_on_the_command_line(
     assert answer["image"] == str(tmp_path / "a.png") and answer["latex"] == LATEX and len(answer["nbest"]) == 3
     with Image.open(tmp_path / "a.png.attention.png") as drawn:
         assert drawn.width > 1000
-    assert recognizer.files(tmp_path) == [tmp_path / "a.png"]  # not what is shown of it
 
 
 def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -452,12 +465,6 @@ def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, monkeypatch, ca
     assert program(monkeypatch, "--weights", MEDIUM, "--show", tmp_path / "a.png") == 1
     printed = capsys.readouterr()
     assert printed.out == LATEX + "\n" and printed.err.startswith("error: ") and "No space left" in printed.err
-    monkeypatch.setattr("hmerbench.benchmarks.files.os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
-    assert program(monkeypatch, "--weights", MEDIUM, "--show-prepared", *[tmp_path / "a.png"] * 2) == 1
-    assert capsys.readouterr().out.count(LATEX) == 2  # the second is read though the first's cannot be shown
-    monkeypatch.setattr("builtins.print", Mock(side_effect=[OSError(errno.ENOSPC, "No space left"), None, None]))
-    with pytest.raises(OSError, match="No space left"):  # of the output, which is no fault of the picture
-        cli.app(["recognize", "--weights", str(MEDIUM), str(tmp_path / "a.png")], standalone_mode=False)
 
 
 def test_a_low_confidence_is_not_rounded_up_to_the_limit(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -198,9 +198,10 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
 MARKS = [summary.README_MARK.format(name) for name in ("ladder", "Table 1")]
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> tuple[str, str]:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """README and TABLES.md of two rows with three seeds at gpu, one at small and, not for all years, at brief."""
+    tmp_path = tmp_path_factory.mktemp("written")
     for seed, exact in ((7, 493), (8, 503), (9, 498)):
         put_years(tmp_path / "reproduced", "comer-fusion", "gpu", seed, exact)
         cross = put_years(tmp_path / "reproduced", "comer-cross", "gpu", seed, exact - 100)
