@@ -479,6 +479,15 @@ def test_an_unknown_name_lists_the_known_ones():
         resolve("comer-fusion", "nowhere.yaml", 7)
 
 
+def test_a_file_with_the_name_of_a_shipped_recipe_is_that_recipe(tmp_path):
+    """Settings by which the paper's rows differ tell no seeds of a row apart."""
+    (mine := tmp_path / "bttr.yaml").write_text(shipped := (ROOT / "benchmarks/recipes/bttr.yaml").read_text())
+    assert resolve(str(mine), "smoke", 7) == resolve("bttr", "smoke", 7)
+    mine.write_text(shipped + "search:\n  direction: l2r\n")
+    with pytest.raises(UserError, match=r"bttr\.yaml: is not the recipe bttr.*; rename it"):
+        resolve(str(mine), "smoke", 7)
+
+
 def test_config_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         Config(recipe="r", preset="p").seed = 3  # type: ignore[misc]
@@ -494,23 +503,8 @@ def test_a_folder_older_than_a_key_accepts_its_own_settings(tmp_path):
         RunFolder(tmp_path, resolve("comer-fusion", "smoke", 7)).refuse_other()
 
 
-TRICKY = [
-    "010",
-    "1:30",
-    "1e-3",
-    "1_000",
-    ".5",
-    "-.inf",
-    "2014-01-01",
-    "2014",
-    "yes",
-    "null",
-    "~",
-    "0x1f",
-    "a b",
-    "1.",
-    "+1",
-]
+TRICKY = ["010", "1:30", "1e-3", "1_000", ".5", "-.inf", "1.", "+1", "0x1f"]
+TRICKY += ["2014-01-01", "2014", "yes", "null", "~", "a b"]
 
 
 def test_the_fast_loader_reads_what_the_strict_one_does() -> None:
