@@ -121,8 +121,7 @@ def test_padded_shapes_are_few_and_close():
 
 
 @pytest.mark.parametrize(
-    "augmentation",
-    [None, Augmentation(), Augmentation(stretch=0.2, rotation=5, shear=0.2, elastic=2, thickness=0.5)],
+    "augmentation", [None, Augmentation(), Augmentation(stretch=0.2, rotation=5, shear=0.2, elastic=2, thickness=0.5)]
 )
 def test_a_sample_depends_on_seed_epoch_and_number_alone(augmentation, monkeypatch):
     samples = made_up()

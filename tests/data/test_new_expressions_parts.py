@@ -33,11 +33,7 @@ def sample(id_: str, caption: str) -> Sample:
     return Sample(id_, tuple(caption.split()), np.zeros((50, 50), np.uint8))
 
 
-CAPTIONS = {
-    "a-1": r"y = \frac { x ^ { 2 } + 1 } { \sqrt { 2 } }",
-    "a-2": "a _ { n + 1 } < ( b - c ) d",
-    "b-1": "x",
-}
+CAPTIONS = {"a-1": r"y = \frac { x ^ { 2 } + 1 } { \sqrt { 2 } }", "a-2": "a _ { n + 1 } < ( b - c ) d", "b-1": "x"}
 
 
 @pytest.fixture

@@ -9,14 +9,7 @@ from hmerbench.models.comer import CoMER
 from hmerbench.models.settings import CoMERSettings
 
 SMALL = CoMERSettings(
-    d_model=32,
-    growth_rate=4,
-    num_layers=2,
-    nhead=4,
-    dim_feedforward=48,
-    dc=6,
-    dropout=0.1,
-    encoder_dropout=0.1,
+    d_model=32, growth_rate=4, num_layers=2, nhead=4, dim_feedforward=48, dc=6, dropout=0.1, encoder_dropout=0.1
 )
 
 

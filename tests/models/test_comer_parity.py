@@ -18,14 +18,7 @@ from tests.helpers.comer import VARIANTS, arrays, authors_model, sidecar
 from tests.helpers.parity import deviation, under, without_dropout
 
 # Largest allowed deviation. The authors' own float32 noise: logits 4e-6, R 5e-6, attention 1e-6.
-ABSOLUTE = {
-    "features": 1e-5,
-    "attention": 5e-6,
-    "refinement": 2e-5,
-    "logits": 2e-5,
-    "loss": 1e-6,
-    "angle": 1e-6,
-}
+ABSOLUTE = {"features": 1e-5, "attention": 5e-6, "refinement": 2e-5, "logits": 2e-5, "loss": 1e-6, "angle": 1e-6}
 # For training in float64: relative to the largest reference value. Stored arrays are rounded to float32 (6e-8).
 RELATIVE = {"logits": 1e-6, "gradient": 1e-6, "gradient norm": 1e-9, "statistics": 1e-6, "parameters": 1e-6}
 LOSS64 = 1e-10  # absolute, for the losses of five SGD steps, which are stored in full precision

@@ -190,8 +190,7 @@ def test_without_runs_every_claim_is_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "made"),
-    [("scoreboard", claims.claims), ("language", claims.claims), ("recipe", summary.speed_tables)],
+    ("name", "made"), [("scoreboard", claims.claims), ("language", claims.claims), ("recipe", summary.speed_tables)]
 )
 def test_a_damaged_table_is_named(tmp_path: Path, name: str, made: Callable[[Path], object]) -> None:
     (tmp_path / f"{name}.csv").write_text("system\ncomer\n")

@@ -314,8 +314,7 @@ def test_comparison_notices(mistake: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("beam_size", 0), ("max_len", 1), ("max_len", 501), ("temperature", 0.0), ("direction", "up")],
+    ("field", "value"), [("beam_size", 0), ("max_len", 1), ("max_len", 501), ("temperature", 0.0), ("direction", "up")]
 )
 def test_impossible_options(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field) as error:
