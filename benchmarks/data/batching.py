@@ -170,8 +170,8 @@ class TrainingSet:
 
     def _shape_batches(self, epoch: int, chosen: Sequence[int], augmentation: Augmentation | None) -> list[list[int]]:
         """`shape_batches` of the chosen samples, distorted as in an epoch; batches hold positions in `chosen`."""
-        scale, draw = self.config.data.scale, self._draw(epoch, len(self.samples) + 1)
-        distortions = (distort(augmentation, *self.sizes[i], self._draw(epoch, i), scale) for i in chosen)
+        draw = self._draw(epoch, len(self.samples) + 1)
+        distortions = (self.distortion(epoch, i, augmentation)[0] for i in chosen)
         sizes, lengths = [(d.height, d.width) for d in distortions], [len(self.samples[i].tokens) for i in chosen]
         return shape_batches(sizes, lengths, self.batching.size, self.batching.pixels, draw, self.batching.coarse)
 
@@ -183,7 +183,7 @@ class TrainingSet:
             if self.substitution:
                 # with its own generator, so that distortions are the same without it
                 sample = self.substitution(sample, np.random.default_rng((self.config.seed, epoch, index, 1)))
-            distortion, draw = self.distortion(epoch, index)
+            distortion, draw = self.distortion(epoch, index, self.config.augmentation)
             images.append(distortion.apply(sample.image, self.config.augmentation, draw))
             chosen.append(sample)
         shape = self.shape([sides(image) for image in images])
@@ -211,10 +211,10 @@ class TrainingSet:
         height, width = max(h for h, _ in sizes), max(w for _, w in sizes)
         return (height, width) if self.batching.order == "area" else padded(height, width, self.batching.coarse)
 
-    def distortion(self, epoch: int, index: int) -> tuple[Distortion, Draw]:
+    def distortion(self, epoch: int, index: int, augmentation: Augmentation | None) -> tuple[Distortion, Draw]:
         """Distortion of a sample in an epoch, and the generator from which to draw its effects."""
         draw = self._draw(epoch, index)
-        return distort(self.config.augmentation, *self.sizes[index], draw, self.config.data.scale), draw
+        return distort(augmentation, *self.sizes[index], draw, self.config.data.scale), draw
 
     def _draw(self, epoch: int, index: int) -> Draw:
         return np.random.default_rng((self.config.seed, epoch, index))
