@@ -2,7 +2,7 @@
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from PIL import Image
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import strokes_of
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.export import onnx_files
 from hmerbench.benchmarks.export.draw import make
 from hmerbench.benchmarks.export.draw.make import ink_of, replayed, said, until
 from hmerbench.benchmarks.recognition.complete_latex import is_complete
@@ -33,15 +32,13 @@ ONE = [[(320, 120), (320, 190)]]
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, medium: Recognizer, traced: Callable[..., list[Any]]) -> Path:
+def file(tmp_path_factory: pytest.TempPathFactory, medium: Recognizer) -> Path:
     try:
         make.fetched(CACHE)
     except UserError as error:
         pytest.skip(f"no npm registry here: {error}")
     path = tmp_path_factory.mktemp("draw") / "index.html"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx_files, "programs", traced)
-        make.write_page(medium, path, CACHE)
+    make.write_page(medium, path, CACHE)
     return path
 
 

@@ -5,13 +5,13 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import cv2
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -27,7 +27,6 @@ from hmerbench.benchmarks.recognition import onnx_reader
 from hmerbench.benchmarks.recognition.complete_latex import is_complete
 from hmerbench.benchmarks.recognition.onnx_reader import Reader, at_scale
 from hmerbench.benchmarks.recognition.predict import ConfiguredSearcher
-from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.regression_gate.networks import known_network
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.evaluation.symlg import Unconverted, from_latex
@@ -63,8 +62,8 @@ def drawings() -> list[np.ndarray]:
     return [*map(drawing, range(3)), drawing()[30:50, 40:160]]
 
 
-def known(recipe: str, **changes: Any) -> tuple[Network, Config]:
-    config = resolve(recipe, RECIPES.get(recipe, "paper"), 0).changed({**SHORT, **changes})
+def known(recipe: str) -> tuple[Network, Config]:
+    config = resolve(recipe, RECIPES.get(recipe, "paper"), 0).changed(SHORT)
     model: Any = known_network(config).float()
     if recipe.startswith("densewap") and recipe != "densewap-td":  # else nothing ends in time
         model.decoder.classes.bias.data[0] += 12
@@ -157,16 +156,10 @@ def test_readings_do_not_depend_on_how_much_is_read_at_once(cells: int, monkeypa
 
 @pytest.fixture(scope="module", params=["densewap", "comer-fusion"])
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Network, Config]:
-    """A known network, and one that was trained: that of the page to draw on."""
+    """Small networks; that of the page to draw on, which was trained, is exported by tests/export/test_draw.py."""
     folder = tmp_path_factory.mktemp(request.param)
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "densewap":
-            model, config = known("densewap", **{"model.num_layers": 4})
-        else:
-            medium: Recognizer = request.getfixturevalue("medium")
-            model, config = medium.model, medium.config.changed(SHORT)
-            patch.setattr(onnx_files, "programs", request.getfixturevalue("traced"))
-        write_onnx(model, config, folder)
+    model, config = known(request.param)
+    write_onnx(model, config, folder)
     return folder, model, config
 
 
@@ -215,10 +208,11 @@ def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_
 
 
 def test_smaller_weights(
-    medium: Recognizer, traced: Callable[..., list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: tuple[Path, Network, Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, config = medium.model, medium.config.changed(SHORT)
-    monkeypatch.setattr(onnx_files, "programs", traced)
+    folder, model, config = exported
+    files = [folder / "encoder.onnx", folder / "step.onnx"]
+    monkeypatch.setattr(onnx_files, "programs", lambda _: [*map(onnx.load, files)])
     sizes, scores = {}, {}
     for weights in ("float32", "float16", "int8"):
         write_onnx(model, config, tmp_path / weights, weights)
