@@ -20,7 +20,6 @@ from hmerbench.models.comer import CoMER
 from hmerbench.models.decoder import Trace, bidirectional_targets
 from hmerbench.models.network import Network, build
 from hmerbench.models.vocab import Vocabulary
-from tests.helpers.paths import MEDIUM
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 TOKENS = list("x^{2}+x^{2}+x^{2}")
@@ -112,9 +111,9 @@ def test_nothing_is_cut_off_or_covered(traced: TracedAttention) -> None:
         assert not any(box.shrunk(0.99, 0.99).overlaps(other) for other in inside)
 
 
-def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "TYPESET", attention.TYPESET[1:])
-    first, again = (figure4(tmp_path / name, weights=MEDIUM) for name in ("a", "b"))
+def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "TYPESET", [("x ^ { 2 }", 1)])
+    first, again = (figure4(tmp_path / name, weights=quick) for name in ("a", "b"))
     assert [path.relative_to(tmp_path / "a") for path in first] == [
         Path(f"local/figures/fig4-attention.{kind}") for kind in ("pdf", "svg", "png")
     ]
@@ -122,11 +121,11 @@ def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pyte
         assert one.read_bytes() == other.read_bytes(), one.name
 
 
-def test_figure_4_of_an_archive_stays_local(tmp_path: Path) -> None:
+def test_figure_4_of_an_archive_stays_local(tmp_path: Path, quick: Path) -> None:
     archive = tiny_archive(tmp_path / "archive")
-    paths = figure4(tmp_path, archive, ["w0_1"], MEDIUM)
+    paths = figure4(tmp_path, archive, ["w0_1"], quick)
     assert {path.parent for path in paths} == {tmp_path / "local/figures"}
     with pytest.raises(UserError, match="no expression 'w9'"):
-        figure4(tmp_path, archive, ["w9"], MEDIUM)
+        figure4(tmp_path, archive, ["w9"], quick)
     with pytest.raises(UserError, match="9 expressions are too many for one figure; give at most 8 ids"):
-        figure4(tmp_path, archive, ["w0_1"] * 9, MEDIUM)
+        figure4(tmp_path, archive, ["w0_1"] * 9, quick)

@@ -22,6 +22,7 @@ from hmerbench.models.language import LINE_END, LanguageModel, Lexicon, pack_lan
 from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS, LanguageConfig
 from hmerbench.models.vocab import Vocabulary
+from tests.helpers.fork_server import forked
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")
@@ -168,6 +169,7 @@ def test_several_processes_read_what_one_does(tmp_path, monkeypatch) -> None:
     run = RunFolder(tmp_path / "run", tiny_config(archive, settings))
     train(run, open_archive(archive))
     written = []
+    monkeypatch.setattr(predict, "get_context", {"spawn": forked()}.__getitem__)  # the same, in a second less each
     for processes in (1, 2):
         monkeypatch.setattr(predict, "search_processes", lambda device, processes=processes: processes)
         predict.predict(run, open_archive(archive), ["2014", "2016"])
