@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,9 @@ def sidecar(name: str, folder: Path = PARITY_OTHERS) -> dict[str, Any]:
     return json.loads((folder / f"{name}.json").read_text())
 
 
+@cache
 def arrays(name: str, folder: Path = PARITY_OTHERS) -> dict[str, Tensor]:
+    """Of a file, which is read once: nobody writes into them."""
     path = folder / f"{name}.npz"
     content = path.read_bytes() if path.exists() else lzma.decompress(Path(f"{path}.xz").read_bytes())
     with np.load(io.BytesIO(content), allow_pickle=False) as file:

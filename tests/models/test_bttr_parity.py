@@ -6,6 +6,7 @@ large array.
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -172,15 +173,22 @@ def check(ours: Mapping[str, Tensor], theirs: dict[str, Tensor]) -> None:
 SETTINGS = sidecar("beam")["searches"]
 
 
-def searched(setting: str, image: int, model: BTTR | None = None, **changes: Any) -> list[Hypothesis]:
-    """Our hypotheses of one image alone."""
-    facts, model = SETTINGS[setting], model or authors_model()
+@cache
+def reader(added: float) -> BTTRSearch:
+    """With that much added to the output bias of ids 1 and 2."""
+    model = authors_model()
     with torch.no_grad():
-        model.decoder.proj.bias[[1, 2]] += facts["added_to_output_bias_of_ids_1_and_2"]
+        model.decoder.proj.bias[[1, 2]] += added
+    return BTTRSearch(model)
+
+
+def searched(setting: str, image: int, **changes: Any) -> list[Hypothesis]:
+    """Our hypotheses of one image alone."""
+    facts = SETTINGS[setting]
     # our `max_len` counts the start token
     options = {"beam_size": facts["beam_size"], "max_len": facts["max_len"] + 1, "alpha": facts["alpha"], **changes}
     images = [alone(arrays("eval"), image)]
-    return BTTRSearch(model)(images, SearchOptions(**options))[0]
+    return reader(facts["added_to_output_bias_of_ids_1_and_2"])(images, SearchOptions(**options))[0]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -218,7 +226,7 @@ def test_choice_by_other_lengths() -> None:
 def test_search_refuses_what_it_cannot_do() -> None:
     model = authors_model()
     with pytest.raises(ValueError, match="beam_size must be at most"):
-        searched("short", 0, model, beam_size=len(model.vocabulary))
+        searched("short", 0, beam_size=len(model.vocabulary))
     with pytest.raises(ValueError, match="training mode"):
         BTTRSearch(model.train())
 

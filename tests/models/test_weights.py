@@ -97,7 +97,7 @@ def test_words_travel_with_the_weights(weights: Path, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("network", NETWORKS)
 def test_any_network_takes_other_words(network: str, tmp_path: Path) -> None:
     vocabulary = Vocabulary((*Vocabulary().words, "@", r"\heartsuit"))
-    model = build(of_its_network({"network": network}), vocabulary)
+    model = build(of_its_network({"network": network, **NETWORKS[network].sizes["nano"]}), vocabulary)
     (tmp_path / "own.safetensors").write_bytes(pack_weights(model))
     loaded = load_weights(tmp_path / "own.safetensors")
     assert loaded.vocabulary.words == vocabulary.words
