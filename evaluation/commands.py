@@ -19,14 +19,7 @@ from hmerbench.evaluation.scoring.inputs import matched, parse_captions
 from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, interval_text
 from hmerbench.evaluation.scoring.notes import left_out, unconverted
 from hmerbench.evaluation.scoring.outcome import Outcome, in_process
-from hmerbench.evaluation.scoring.score import (
-    Evaluation,
-    Score,
-    evaluate,
-    read_training,
-    told,
-    unseen,
-)
+from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate, read_training, told, unseen
 from hmerbench.evaluation.stores import MAX_CAPTIONS, read_text
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 from hmerbench.evaluation.symlg.formula import tokens_of

@@ -16,6 +16,10 @@ MAX_CAPTIONS = 64 << 20  # of a caption.txt: 100,000 expressions of 600 bytes
 MAX_TEXTS = 1 << 30  # of files that are in memory together
 MAX_TOTAL = 8 << 30  # of a zip, unpacked; CROHME is 0.46 GB
 MAX_ENTRIES = 500_000
+ENDINGS = (  # of images
+    *(".bmp", ".png", ".jpg", ".jpeg", ".jp2", ".webp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif"),
+    *(".dib", ".ppm", ".pgm", ".pbm", ".pcx", ".ico", ".qoi"),
+)
 TRUSTED = "take an archive from a trusted source"
 
 

@@ -226,12 +226,7 @@ class DenseNet(nn.Module):
     """
 
     def __init__(
-        self,
-        growth_rate: int,
-        num_layers: Sequence[int],
-        dropout: float,
-        stride: int = 16,
-        outer_norms: bool = True,
+        self, growth_rate: int, num_layers: Sequence[int], dropout: float, stride: int = 16, outer_norms: bool = True
     ) -> None:
         super().__init__()
         self.stride = stride

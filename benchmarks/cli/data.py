@@ -74,5 +74,9 @@ def import_data(
         raise UserError(f"{target}: must be a .zip in a folder that is there")
     if target.exists() and not force:
         raise UserError(f"{target}: is there already; --force replaces it")
+    if split and split_list:
+        raise UserError("--split puts everything into one split, --split-list says what into which; leave one out")
+    if as_is and limits != "keep":
+        raise UserError(f"--limits {limits} changes captions, --as-is changes none; leave one of them out")
     lines = listed(split_list) if split_list else ()
     import_data(source, target, Choice(split, lines, test_share, seed), limits, tidy=not as_is)

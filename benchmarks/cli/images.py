@@ -31,8 +31,9 @@ def recognize(
     ] = False,
 ) -> None:
     """Recognize images of expressions: one line of LaTeX per image."""
-    from PIL import Image
+    import cv2
 
+    from hmerbench.benchmarks.files import write_atomically
     from hmerbench.benchmarks.recognition.recognizer import Recognizer, files
     from hmerbench.models.files import one_line
 
@@ -52,16 +53,16 @@ def recognize(
             # pictures come after what was read, which a full disk must not lose
             if show_prepared:
                 shown, done = Path(f"{path}.prepared.png"), "; ".join(recognition.prepared) or "read as it is"
-                Image.fromarray(recognition.ink).save(shown)
+                write_atomically(shown, cv2.imencode(".png", recognition.ink)[1].tobytes())
                 print(f"prepared: {printable(shown)} ({done})", file=sys.stderr)
             if show:
                 from hmerbench.benchmarks.report.figures.attention import beside  # importing matplotlib takes a second
 
                 picture = beside(path, recognizer.attention(recognition))
                 print(f"attention: {printable(picture)}", file=sys.stderr)
-        except BrokenPipeError:  # the reader, such as `head`, has seen enough
-            raise
         except Exception as error:  # one bad image must not stop the others
+            if isinstance(error, OSError) and not error.filename:  # the output is full, or its reader has seen enough
+                raise
             faults += 1
             message = error if isinstance(error, UserError) else f"{path}: {one_line(error)}"
             print(f"error: {printable(message)}", file=sys.stderr)

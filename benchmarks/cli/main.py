@@ -16,7 +16,7 @@ from hmerbench.benchmarks.errors import FAULTS, gpu_failure, lacks_memory, out_o
 from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 
 # commands that go on where they were stopped
-RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "evaluate"}
+RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "tune", "trial", "evaluate"}
 EXTRAS = {"torch": "recognize", "cv2": "recognize", "PIL": "recognize", "safetensors": "recognize", "ray": "ray"}
 EXTRAS |= dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "export")
 LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # how gloo and NCCL report that another process has ended

@@ -15,13 +15,13 @@ import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
 from hmerbench.benchmarks.data.layout import ID, Layout, abridged
-from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, decoded, prepare
+from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.evaluation.datasets import Dataset, datasets
-from hmerbench.evaluation.stores import MAX_BYTES, FolderStore, Store, ZipStore
+from hmerbench.evaluation.stores import ENDINGS, MAX_BYTES, FolderStore, Store, ZipStore
 from hmerbench.models.files import parse_json
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py

@@ -7,17 +7,18 @@ A test set of one's own needs no symLg: the ground truth is then made from its c
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import PurePosixPath
 
-from hmerbench.benchmarks.data.normalize_image import ENDINGS, mime_type
+from hmerbench.benchmarks.data.normalize_image import mime_type
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted
 from hmerbench.evaluation import lines
 from hmerbench.evaluation.datasets import TRAIN, symlg_published
 from hmerbench.evaluation.scoring.inputs import MAX_FILES, GroundTruth, from_captions, parse_captions
-from hmerbench.evaluation.stores import MAX_CAPTIONS, Store, no_split
+from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, Store, no_split
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 MAX_IMAGE_BYTES = 64 << 20
@@ -37,7 +38,10 @@ class Layout:
     def __init__(self, store: Store, trains: bool = True):
         self.path = store.path
         self._store = store
-        splits = {*filter(ID.fullmatch, store.splits)}
+        splits = {name for name in store.splits if not name.startswith(".")}
+        if odd := sorted(name for name in splits if not ID.fullmatch(name)):
+            fault = "cannot be the name of a set: take letters, digits and _ . + -; rename it"
+            raise UserError(f"{store.where(odd[0])}: {fault}")
         if trains and TRAIN not in splits:
             raise UserError(
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
@@ -109,11 +113,9 @@ class Layout:
         return {word for tokens in self._captions.get(TRAIN, {}).values() for word in tokens}
 
     @cached_property
-    def other_words(self) -> Counter[str]:
-        """Words that are not among CROHME's, with the number of captions that have each."""
-        usual = Vocabulary().ids.keys()
-        captions = (tokens for captions in self._captions.values() for tokens in captions.values())
-        return Counter(word for tokens in captions for word in {*tokens} - usual)
+    def other_words(self) -> dict[str, int]:
+        """`unknown_words` of all captions: those that are not among CROHME's."""
+        return unknown_words(chain.from_iterable(captions.values() for captions in self._captions.values()))
 
     def caption_md5(self, split: str) -> str:
         return hashlib.md5(self._texts[split].encode(), usedforsecurity=False).hexdigest()
@@ -169,6 +171,15 @@ class Layout:
         """The ground truth of some expressions, to score what was read of them."""
         graphs, captions = self.ground_truth(split), self.captions(split)
         return GroundTruth({id_: graphs[id_] for id_ in ids}, {id_: captions[id_] for id_ in ids})
+
+
+def unknown_words(captions: Iterable[Iterable[str]], known: Container[str] = Vocabulary().ids) -> dict[str, int]:
+    """Words of captions that are not `known`, with the number of captions that have each, the most frequent first."""
+    return dict(Counter(word for of in captions for word in dict.fromkeys(of) if word not in known).most_common())
+
+
+def counted_words(words: Mapping[str, int]) -> str:
+    return abridged([f"{word} ({count})" for word, count in words.items()])
 
 
 def abridged(items: Sequence[str]) -> str:

@@ -35,12 +35,8 @@ from hmerbench.benchmarks.data.pictures import (
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.files import one_line
 
-# Formats and the endings of their files. EPS and WMF are programs, PSD and FITS no pictures of paper.
+# Formats; their files have `stores.ENDINGS`. EPS and WMF are programs, PSD and FITS no pictures of paper.
 FORMATS = ("PNG", "BMP", "DIB", "JPEG", "JPEG2000", "WEBP", "TIFF", "GIF", "AVIF", "HEIF", "PPM", "PCX", "ICO", "QOI")
-ENDINGS = (
-    *(".bmp", ".png", ".jpg", ".jpeg", ".jp2", ".webp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif"),
-    *(".dib", ".ppm", ".pgm", ".pbm", ".pcx", ".ico", ".qoi"),
-)
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but maybe a decompression bomb
 MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
 PIXEL_BYTES = 25  # that decoding takes at most, for a pixel: JPEG2000, of those formats, takes most

@@ -61,7 +61,7 @@ def passport(archive: Archive) -> dict[str, Any]:
         "digest": archive.digest,
         "published": known and known.model_dump(mode="json", exclude={"splits", "sheets", "digests"}),
         "vocabulary": len(archive.vocabulary) - len(SPECIAL),
-        "other_words": dict(archive.other_words.most_common()),
+        "other_words": archive.other_words,
         "unused_symbols": [word for word in Vocabulary().words[len(SPECIAL) :] if training and word not in occurring],
         "splits": splits,
         "between": {

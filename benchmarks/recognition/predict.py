@@ -9,7 +9,6 @@ steps = n + 1: as in each direction of the search.
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from multiprocessing import get_context
@@ -21,7 +20,7 @@ import torch
 from hmerbench.benchmarks.config import Config, Language, Search, digest_of_keys
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
-from hmerbench.benchmarks.data.layout import abridged
+from hmerbench.benchmarks.data.layout import counted_words, unknown_words
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, revision, search_processes
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
@@ -189,9 +188,8 @@ def _tell_wrong(split: str, samples: Sequence[Sample], archive: Archive, model: 
         reading = f"reading {len(sizes) - large:,} of {len(sizes):,} images"
         limit = f"data.max_area of {max_area:,} px"
         err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
-    known = model.vocabulary.ids.keys()
-    if lacking := Counter(word for tokens in archive.captions(split).values() for word in {*tokens} - known):
-        words = abridged([f"{word} ({count})" for word, count in lacking.most_common()])
+    if lacking := unknown_words(archive.captions(split).values(), model.vocabulary.ids):
+        words = counted_words(lacking)
         err_console.print(f"{split}: words that these weights lack, so their captions count as wrong: {words}")
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, prepare
+from hmerbench.benchmarks.data.normalize_image import Prepared, prepare
 from hmerbench.benchmarks.data.pictures import gray_of
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
@@ -35,6 +35,7 @@ from hmerbench.benchmarks.recognition.default_weights import default_weights
 from hmerbench.benchmarks.recognition.predict import SCORES, ConfiguredSearcher
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.evaluation.stores import ENDINGS
 from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.mathml import to_mathml
 from hmerbench.models.authors_checkpoint import import_lightning
@@ -43,6 +44,7 @@ from hmerbench.models.network import Network
 from hmerbench.models.weights import load_weights
 
 FITTED = Path(__file__).with_name("confidence.json")  # the numbers of confidence.py's regression
+SHOWN = (".prepared.png", ".attention.png")  # that `recognize` writes beside pictures
 BATCH = 64  # pictures that are prepared before they are read
 Picture = Path | bytes | np.ndarray  # a file, its content, or a gray image (H, W) uint8
 Given = Path | str | bytes | np.ndarray | Image.Image | IO[bytes]
@@ -280,7 +282,8 @@ def pictures_of(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
         path = Path(given)
         if not path.is_dir():
             return [(str(given), path)]
-        found = sorted(file for file in path.iterdir() if file.suffix.lower() in ENDINGS and file.is_file())
+        named = (file for file in path.iterdir() if file.suffix.lower() in ENDINGS and not file.name.endswith(SHOWN))
+        found = sorted(filter(Path.is_file, named))
         if not found:
             raise UserError(f"{path}: no pictures in this folder; they end with {', '.join(ENDINGS[:4])}, …")
         return [(str(file), file) for file in found]

@@ -16,16 +16,7 @@ from statistics import stdev
 
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import ORDER, model_name, reference
-from hmerbench.benchmarks.report.scored_runs import (
-    POOLED,
-    Group,
-    Step,
-    correct,
-    grouped,
-    images_of,
-    measure,
-    printed_p,
-)
+from hmerbench.benchmarks.report.scored_runs import POOLED, Group, Step, correct, grouped, images_of, measure, printed_p
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.stats import LEAST, rate
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from shlex import quote
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.data.layout import abridged
+from hmerbench.benchmarks.data.layout import counted_words
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console
@@ -68,8 +68,7 @@ def announce(archive: Archive) -> None:
     """Print which data is used, with a warning if it is not CROHME."""
     console.print(f"data: {archive.path}, {archive.edition}")
     if other := archive.other_words:
-        words = abridged([f"{word} ({count})" for word, count in other.most_common()])
-        console.print(f"words that CROHME does not have, and the captions that have each: {words}")
+        console.print(f"words that CROHME does not have, and the captions that have each: {counted_words(other)}")
     if archive.name != "crohme":
         console.print(
             f" {archive.name.upper()} DATA: these are NOT CROHME numbers. "

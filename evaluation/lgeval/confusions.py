@@ -160,11 +160,11 @@ def primitive_histogram(pairs: Iterable[tuple[Graph, Graph]], sizes: Collection[
 
 
 def substructures(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]], size: int) -> Iterator[frozenset[Node]]:
-    """Yield once each set of `size` nodes that grows from a single node along directed edges."""
+    """Yield once each set of `size` nodes that grows from a single node along directed edges, in their order."""
     edges = list(edges)
-    current = {frozenset([node]) for node in nodes}
+    current = dict.fromkeys(frozenset([node]) for node in nodes)
     for _ in range(size - 1):
-        current = {group | {b} for group in current for a, b in edges if a in group and b not in group}
+        current = dict.fromkeys(group | {b} for group in current for a, b in edges if a in group and b not in group)
     yield from current
 
 

@@ -89,7 +89,8 @@ class System(NamedTuple):
         found = self.found(systems)
         for year, file in sorted(self.card.files.items()):
             if (path := found.get(year)) is None:
-                fix = f"fetch it from {self.card.url} ({self.card.commit}) into the folder of systems"
+                source = f"{self.card.url} ({self.card.commit})" if self.card.url else "a checkout of this suite"
+                fix = f"fetch it from {source} into the folder of systems"
                 raise InputError(f"{self.key}: {file.path} is not here; {fix}")
             with readable(path):
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -22,7 +22,7 @@ from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.lgeval.results_folder import unconverted
 from hmerbench.evaluation.scoring import wrappers
 from hmerbench.evaluation.scoring.wrappers import Predictions
-from hmerbench.evaluation.stores import MAX_CAPTIONS, FolderStore, Store, ZipStore, read_text
+from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, FolderStore, Store, ZipStore, read_text
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, lg_text
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize
@@ -34,7 +34,6 @@ IDS = ("id", "img_id", "image")
 TEXTS = ("tokens", "pred", "latex")
 NEEDED = "id (or img_id, image) and tokens (or pred, latex)"
 
-_IMAGES = (".bmp", ".png", ".jpg", ".jpeg")
 _ID = re.compile(r'[^./\\,"][^/\\,"]*')
 
 
@@ -125,7 +124,7 @@ def _prediction(row: object, where: str) -> tuple[str, str]:
         raise InputError(f"{where}: {id_} must be a string and {text} a text or a list of strings")
     if id_ == "image":
         file = PurePosixPath(key.replace("\\", "/"))
-        key = file.stem if file.suffix.lower() in _IMAGES else file.name
+        key = file.stem if file.suffix.lower() in ENDINGS else file.name
     return key, latex
 
 

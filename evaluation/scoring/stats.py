@@ -157,7 +157,7 @@ def _estimate(values: np.ndarray, images: Images, over_seeds: Spread | None) -> 
     """
     value = float(values.mean())
     variance, df, over = _variance(values, images, over_seeds)
-    if df < 1:
+    if not df:
         return Estimate(value, -100.0, 100.0, over, 1.0)
     if not variance and images.over == "writers":
         return _estimate(values, images.apart(), None)

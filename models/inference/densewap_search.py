@@ -143,11 +143,7 @@ class TreeState:
 
 @torch.inference_mode()
 def tree_search(
-    decoder: TreeDecoder,
-    views: Sequence[Features],
-    beam_size: int = 10,
-    max_len: int = 200,
-    tries: int = 3,
+    decoder: TreeDecoder, views: Sequence[Features], beam_size: int = 10, max_len: int = 200, tries: int = 3
 ) -> list[WrittenTree]:
     """The hypotheses that end within `max_len` steps, as they end; at most `beam_size`, and there may be none.
 

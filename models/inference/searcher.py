@@ -102,11 +102,7 @@ class _Decoders:
 
 
 def beam_search(
-    search: type[BeamSearch],
-    decoders: Sequence[StepDecoder],
-    start_G: Tensor,
-    end_G: Tensor,
-    options: SearchOptions,
+    search: type[BeamSearch], decoders: Sequence[StepDecoder], start_G: Tensor, end_G: Tensor, options: SearchOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens [N, T], lengths [N] and scores [N] of the M best hypotheses of each group, as in `Found`. Of several
     decoders of the same images, a token's log-probability is its mean over them."""

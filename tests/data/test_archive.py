@@ -13,6 +13,7 @@ import pytest
 
 from hmerbench.benchmarks.data import archive as archives
 from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.layout import unknown_words
 from hmerbench.benchmarks.data.passport import describe, passport, skip_reason
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import FAULTS, UserError
@@ -239,6 +240,7 @@ def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
         ),
         ({"data/mine/img/a.png": b"%PDF-1.7"}, "data/mine/img/a.png: not an image of a known format"),
         ({"data/mine/img/a.png": png(DRAWN)[:60]}, "data/mine/img/a.png: damaged image"),
+        ({"data/class 7/caption.txt": b"a\tx\n"}, "data/class 7: cannot be the name of a set: take letters"),
         ({"data/mine/img/a.png": None}, "no image data/mine/img/ID.* for a; add it, or drop the caption"),
         (
             {"data/mine/caption.txt": b"b\tx\nc\tx\n"},
@@ -305,6 +307,7 @@ def test_words_of_its_own_come_after_the_usual_ones(tmp_path, entries):
     other = open_archive(pack(tmp_path / "c.zip", entries))
     assert other.vocabulary.words == (*usual.vocabulary.words, "\\aleph", "\\heartsuit")
     assert other.other_words == {"\\aleph": 1, "\\heartsuit": 1, "@": 1} and not usual.other_words
+    assert [*unknown_words([["ü", "ö"], ["ö", *"ÄÖÜẞ", "ö"]])] == ["ö", "ü", *"ÄÖÜẞ"]  # alike in every process
 
 
 def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path, entries):

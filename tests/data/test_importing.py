@@ -50,6 +50,7 @@ CAPTIONS = {
     r"a\,b\;c\quad d~e\ f": "a b c d e f",
     r"f''(x)": r"f ^ { \prime \prime } ( x )",
     r"f'^2": r"f ^ { \prime 2 }",
+    r"f'_1": r"f _ { 1 } ^ { \prime }",
     r"f^{'}": r"f ^ { \prime }",
     r"{a \over b} + c": r"\frac { a } { b } + c",
     r"{{x}}": "x",
@@ -65,7 +66,7 @@ CAPTIONS = {
     r"5\$": r"5 \$",
     "2×3−√4": r"2 \times 3 - \sqrt { 4 }",
     "ａ＋１’": r"a + 1 ^ { \prime }",
-    r"\begin{array}{l@{\,}r}a&b\\c&d\end{array}": r"\begin{matrix} a & b \\ c & d \end{matrix}",
+    r"\begin{array}{l@{\,}r}a&b\\[2pt]c&d\end{array}": r"\begin{matrix} a & b \\ c & d \end{matrix}",
     r"\begin { pmatrix } a \end { pmatrix }": r"\begin{pmatrix} a \end{pmatrix}",
     r"\textcircled { 1 } \xrightarrow [ a ] { b }": r"\textcircled { 1 } \xrightarrow [ a ] { b }",
     r"\foo{x}{y^2} \foo": r"\foo { x } { y ^ { 2 } } \foo",
@@ -143,7 +144,7 @@ LISTED = {  # the file of captions, what it has of each and first, and the image
     "commas": ("SPLIT.csv", 'NAME.png,"LATEX"\n', "", "images/NAME.png"),
     "bars": ("SPLIT_list.txt", "images/NAME.png | LATEX\n", "", "images/NAME.png"),
     "names last": ("SPLIT.tsv", "LATEX\tNAME.png\r\n", "", "images/NAME.png"),
-    "a file each": ("SPLIT/labels/NAME.tex", "$LATEX$\n", "", "SPLIT/images/NAME.png"),
+    "a file each": ("SPLIT/labels/NAME.tex", "%NAME\n$LATEX$\n", "", "SPLIT/images/NAME.png"),
     "huggingface": ("SPLIT/metadata.jsonl", '{"file_name": "NAME.png", "text": JSON}\n', "", "SPLIT/NAME.png"),
     "spreadsheet": ("captions.csv", "images/NAME.png,LATEX,SPLIT\n", "file_name,latex,split\n", "images/NAME.png"),
     "crohme's ink": ("INKML/SPLIT/NAME.inkml", ink("$LATEX$"), "", ""),
@@ -238,32 +239,39 @@ def test_every_layout_becomes_the_same_archive(layout: str, tmp_path: Path) -> N
             assert drawn_as_crohme(sample.image) and sample.image.max() == 255
 
 
-SPLITS_TOLD = {  # of an image and its table -> the split
-    ("test0.png", "train/metadata.csv"): "train",  # what an image is called says nothing
-    ("training_plan.png", "metadata.csv"): "test",
-    ("pics/a.png", "train.csv"): "train",
-    ("train/a.png", "metadata.csv"): "train",
-    ("2014/a.png", "metadata.csv"): "2014",
-    ("val/images/a.png", "labels.csv"): "valid",
+SPLITS_TOLD = {  # of an image, its table and that one's column -> the split
+    ("test0.png", "train/metadata.csv", ""): "train",  # what an image is called says nothing
+    ("training_plan.png", "metadata.csv", ""): "test",
+    ("pics/a.png", "train.csv", ""): "train",
+    ("train/a.png", "metadata.csv", ""): "train",
+    ("2014/a.png", "metadata.csv", ""): "2014",
+    ("val/images/a.png", "labels.csv", ""): "valid",
+    ("a.png", "metadata.csv", "Training"): "train",
+    ("a.png", "metadata.csv", "validation"): "valid",
+    ("a.png", "metadata.csv", "../x"): "_._x",  # and what no archive may have becomes what it may
+    ("Class 7/a.png", "Class 7/labels.csv", ""): "Class_7",
 }
 
 
-@pytest.mark.parametrize(("image", "table"), SPLITS_TOLD)
+@pytest.mark.parametrize(("image", "table", "split"), SPLITS_TOLD)
 @pytest.mark.parametrize("column", ["text", "latex", "label", "caption"])
-def test_folders_and_tables_tell_the_split(image: str, table: str, column: str, tmp_path: Path) -> None:
+def test_folders_and_tables_tell_the_split(image: str, table: str, split: str, column: str, tmp_path: Path) -> None:
     for path in (tmp_path / table, tmp_path / table / ".." / image):
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / table).write_text(f"file_name,{column}\n{image},x^2\n")
+    (tmp_path / table).write_text(f"file_name,{column},split\n{image},x^2,{split}\n")
     ((tmp_path / table).parent / image).write_bytes(encoded(1))
     import_data(tmp_path, tmp_path / "a.zip", Choice())
-    assert open_archive(tmp_path / "a.zip", trains=False).splits == (SPLITS_TOLD[image, table],)
+    assert open_archive(tmp_path / "a.zip", trains=False).splits == (SPLITS_TOLD[image, table, split],)
 
 
 def test_a_single_table_is_enough(tmp_path: Path) -> None:
-    spreadsheet(tmp_path / "source")
-    (tmp_path / "source/notes.txt").write_text("nothing here\n")
-    import_data(tmp_path / "source/captions.csv", tmp_path / "a.zip", Choice())
-    assert open_archive(tmp_path / "a.zip").splits == ("train", "test")
+    """Also a hidden one, and again: what the first import listed beside its archive is no table of the source."""
+    spreadsheet(tmp_path)
+    (tmp_path / "notes.txt").write_text("nothing here\n")
+    (tmp_path / ".captions.csv").write_bytes((tmp_path / "captions.csv").read_bytes())
+    for source in ("captions.csv", ".captions.csv", ".", "."):
+        import_data(tmp_path / source, tmp_path / "a.zip", Choice(everything="train"))
+        assert [*open_archive(tmp_path / "a.zip").captions("train")] == ["test_0", "test_1", "train_0", "train_1"]
 
 
 # ------------------------------------------------------------------------------------------------------- bad input
@@ -374,7 +382,7 @@ TABLES = {  # of a folder with an image a.png: the captions that are read, or wh
     ),
     "c.json": (b'{"a.png": "x", "n": 1}', ["x"]),
     "d.csv": (b"\n\nimage,text\r\na,x\r\n", ["x"]),
-    "e.json": (b'[{"image": "a", "text": "x"}]', ["x"]),
+    "e.json": (b'[{"image": "a", "text": "x"}, {"image": "a", "text": ["x", "^", "2"]}]', ["x", "x ^ 2"]),
     "twice.jsonl": (b'{"image": "a", "text": "x", "text": "y"}', "line 1: the key text occurs twice"),
     "twice.json": (b'{"a.png": "x", "a.png": "y"}', "the key a.png occurs twice"),
     "twice.csv": (b"image,text,text\na,x,y\n", "its column text occurs twice"),
@@ -406,6 +414,20 @@ def test_captions_that_no_archive_may_have_are_not_written(tmp_path: Path, monke
     with pytest.raises(UserError, match=r"captions of test have \d+ bytes, and an archive's may have 20; import them"):
         import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
     assert not (tmp_path / "a.zip").exists()
+
+
+def test_two_imports_at_once_leave_one_whole_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comer(tmp_path / "source")
+    plain = write._add
+
+    def add(*entry) -> None:
+        monkeypatch.setattr(write, "_add", plain)  # the other one begins and ends within the first
+        import_data(tmp_path / "source", tmp_path / "a.zip", Choice(everything="2023"))
+        plain(*entry)
+
+    monkeypatch.setattr(write, "_add", add)
+    import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
+    assert open_archive(tmp_path / "a.zip").splits == ("train", "test")
 
 
 @pytest.mark.parametrize("name", ["nothing", "page.html"])
@@ -482,7 +504,10 @@ def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
     }
     import_data(tmp_path / "source", tmp_path / "b.zip", Choice(everything="2023"))
     assert len(open_archive(tmp_path / "b.zip", trains=False).captions("2023")) == 4
+    with pytest.raises(UserError, match="every expression is in a test set already"):
+        import_data(tmp_path / "source", tmp_path / "c.zip", Choice(everything="2023", test_share=0.5))
     faults = {b"train_0\n": "an id and a split on every line", b"a train\na test\n": "a occurs twice", b"\xff": "UTF-8"}
+    faults[b"\n"] = faults[b"train_0\n"]  # without any, too
     for content, fault in faults.items():
         (tmp_path / "splits.txt").write_bytes(content)
         with pytest.raises(FAULTS, match=rf"splits\.txt: .*{fault}"):

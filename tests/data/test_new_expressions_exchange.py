@@ -94,10 +94,7 @@ def test_parts_keep_their_role_and_captions_their_form() -> None:
     ]
     made = exchanged(samples, 6)
     captions = {" ".join(sample.tokens) for sample in made}
-    assert captions <= {
-        r"\frac { u } { y }",
-        r"\frac { x + 1 } { v w }",
-    }
+    assert captions <= {r"\frac { u } { y }", r"\frac { x + 1 } { v w }"}
     assert len(captions) == 2 and {sample.id.rpartition("-")[0] for sample in made} == {"a", "b"}
     for sample in made:
         assert sample.ink and parse(sample.tokens)

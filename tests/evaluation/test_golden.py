@@ -107,10 +107,7 @@ def test_every_score_case():
     wrong = []
     for row in cases:
         prediction, truth = converted(row["pred_latex"]), converted(row["gt_latex"])
-        if [official(prediction), official(truth)] != [
-            official(row["pred_symlg"]),
-            official(row["gt_symlg"]),
-        ]:
+        if [official(prediction), official(truth)] != [official(row["pred_symlg"]), official(row["gt_symlg"])]:
             wrong.append((row["id"], "symlg"))
         comparison = compare(prediction, truth)
         if bad := differences(comparison.metrics, row["metrics"]):

@@ -70,10 +70,7 @@ def large(folder: Path, _: pytest.MonkeyPatch) -> Store:
     ],
 )
 def test_what_is_not_read(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    made: Callable[[Path, pytest.MonkeyPatch], Store],
-    words: str,
+    folder: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[Path, pytest.MonkeyPatch], Store], words: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         dict(made(folder, monkeypatch).texts(".lg", "mine/symLg/"))

@@ -6,13 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hmerbench.benchmarks.recognition.confidence import (
-    FAR,
-    FEATURES,
-    Calibration,
-    Evidence,
-    evidence,
-)
+from hmerbench.benchmarks.recognition.confidence import FAR, FEATURES, Calibration, Evidence, evidence
 from hmerbench.benchmarks.recognition.recognizer import Recognizer, calibration
 from hmerbench.models.inference.hypothesis import Hypothesis
 from tests.helpers.pictures import INK

@@ -1,5 +1,6 @@
 """Single images: background and file format do not matter, and bad images do not stop the others."""
 
+import errno
 import io
 import json
 import math
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -437,6 +439,7 @@ def test_json_and_attention_on_the_command_line(
     assert answer["image"] == str(tmp_path / "a.png") and answer["latex"] == LATEX and len(answer["nbest"]) == 3
     with Image.open(tmp_path / "a.png.attention.png") as drawn:
         assert drawn.width > 1000
+    assert recognizer.files(tmp_path) == [tmp_path / "a.png"]  # not what is shown of it
 
 
 def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, quick: Path, monkeypatch, capsys) -> None:
@@ -449,6 +452,12 @@ def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, quick: Path, mo
     assert program(monkeypatch, "--weights", quick, "--show", tmp_path / "a.png") == 1
     printed = capsys.readouterr()
     assert printed.out == LATEX + "\n" and printed.err.startswith("error: ") and "No space left" in printed.err
+    monkeypatch.setattr("hmerbench.benchmarks.files.os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+    assert program(monkeypatch, "--weights", quick, "--show-prepared", *[tmp_path / "a.png"] * 2) == 1
+    assert capsys.readouterr().out.count(LATEX) == 2  # the second is read though the first's cannot be shown
+    monkeypatch.setattr("builtins.print", Mock(side_effect=[OSError(errno.ENOSPC, "No space left"), None, None]))
+    with pytest.raises(OSError, match="No space left"):  # of the output, which is no fault of the picture
+        cli.app(["recognize", "--weights", str(quick), str(tmp_path / "a.png")], standalone_mode=False)
 
 
 def test_a_low_confidence_is_not_rounded_up_to_the_limit(tmp_path: Path, quick: Path, monkeypatch, capsys) -> None:

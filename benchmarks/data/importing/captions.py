@@ -33,6 +33,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _NAME = re.compile(rf"(?<![\\A-Za-z])({'|'.join(sorted(_WORDS['bare']))})(?![A-Za-z])")
+_HEIGHT = re.compile(r"(?<=\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm|in)\s*\]")  # of what is between two rows
+_REWRITTEN = (_NAME, r"\\\1 ", "names of functions written as commands"), (_HEIGHT, " ", "spaces removed")
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 
 
@@ -68,9 +70,9 @@ def caption_of(latex: str, limits: Limits = "keep", tidy: bool = True) -> Captio
         return Caption(tuple(text.split()), changes)
     if (ascii_ := text.translate(FULL_WIDTH)) != text:
         text, changes["full-width characters written as ASCII"] = ascii_, 1
-    text, names = _NAME.subn(r"\\\1 ", text)
-    if names:
-        changes["names of functions written as commands"] = names
+    for pattern, written, rule in _REWRITTEN:
+        text, times = pattern.subn(written, text)
+        changes += Counter({rule: times})
     # `\begin { matrix }` is a single one
     tokens = ["".join(token.split()) if token.endswith("}") else token for token in _TOKEN.findall(text)]
     if "$" in tokens:
@@ -159,7 +161,7 @@ class _Reader:
         if token == "{":
             return self._bare(self._group())
         if token in ("^", "_"):
-            return self._scripts(token)
+            return self._scripts(token, self._argument(token))
         if token == "'":
             count = 1
             while self._next() == "'":
@@ -169,7 +171,7 @@ class _Reader:
             if self._next() == "^":
                 self.place += 1
                 inner += self._argument("^")[1:-1]
-            return ["^", "{", *inner, "}"]
+            return self._scripts("^", ["{", *inner, "}"])
         if token in FONTS:
             return self._font(token)
         if token in SKIPPED:
@@ -198,9 +200,8 @@ class _Reader:
         self.changes["superfluous braces removed"] += 1
         return inner
 
-    def _scripts(self, token: str) -> list[str]:
-        """A script, and the other one if it follows, the subscript first."""
-        first = self._argument(token)
+    def _scripts(self, token: str, first: list[str]) -> list[str]:
+        """A script with its argument, and the other one if it follows, the subscript first."""
         if token == "^" and first[1:3] == ["^", "{"] and first[-2:] == ["}", "}"]:  # a prime in a superscript
             first = first[2:-1]
         if token == "^" and self._next() == "_":

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.importing.source import SPLITS, Expression, Source, split_of
+from hmerbench.benchmarks.data.importing.source import Expression, Source, split_of
 from hmerbench.benchmarks.data.importing.tables import pairs
 from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, largest_scale, parsed, points_of
 from hmerbench.benchmarks.errors import UserError
@@ -42,7 +42,7 @@ def read(source: Source) -> Iterator[Expression]:
             source.leave_out(name, one_line(error))
             continue
         told = next(iter(notes.get("splitTagOriginal", ())), "").lower()
-        split = {"synthetic": "train", "symbols": "train"}.get(told) or SPLITS.get(told, told)
+        split = {"synthetic": "train", "symbols": "train"}.get(told, told)
         writer = next(iter(notes.get("writer", ())), "")
         yield Expression(path.stem, image, latex, split or split_of(path.parent.as_posix() + "/x"), writer)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, NO_IMAGE, Expression, Source, split_of
 from hmerbench.benchmarks.data.importing.tables import pair, pairs
-from hmerbench.benchmarks.data.normalize_image import ENDINGS
+from hmerbench.evaluation.stores import ENDINGS
 from hmerbench.models.files import one_line, refuse_far_places
 
 ALLOWED = {

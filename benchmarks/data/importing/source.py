@@ -14,16 +14,17 @@ from typing import IO
 
 import numpy as np
 
-from hmerbench.benchmarks.data.normalize_image import ENDINGS
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation import lines
-from hmerbench.evaluation.stores import MAX_CAPTIONS, MAX_ENTRIES, ZipStore, read_text, refuse_large
+from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, MAX_ENTRIES, ZipStore, read_text, refuse_large
 from hmerbench.evaluation.strict import first_twice
 
 NO_CAPTION, NO_IMAGE = "no caption for the image", "no image for the caption"
 MAX_TABLE = 1 << 30  # bytes of images in one file
 MAX_TEXT = 256 << 20  # bytes of a list of captions; an archive's have 64 MB
+LISTING = ".import.jsonl"  # ending of the list that an import leaves beside its archive
+_PASSED_OVER = re.compile(rf"(^|/)(\.|__)|{re.escape(LISTING)}$")
 IMAGE_FOLDERS = ("", "img", "imgs", "image", "images", "off_image_train", "off_image_test")
 
 
@@ -54,8 +55,8 @@ class Row:
 
 
 class Source:
-    """The files at a place by name, with forward slashes, hidden ones and what macOS leaves passed over; and what of
-    them is not imported."""
+    """The files at a place by name, with forward slashes, hidden ones, what macOS leaves and lists of imports passed
+    over; and what of them is not imported."""
 
     def __init__(self, path: Path):
         refuse_pipe(path)
@@ -78,7 +79,7 @@ class Source:
         else:
             files = (Path(folder) / name for folder, _, names in os.walk(self._root) for name in names)
             found = {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files if file.is_file()}
-        names = sorted(name for name in found if not any(part.startswith((".", "__")) for part in name.split("/")))
+        names = sorted(name for name in found if name == self.listed or not _PASSED_OVER.search(name))
         if len(names) > 4 * MAX_ENTRIES:
             raise UserError(f"{self.path}: holds more than {4 * MAX_ENTRIES:,} files; import it in parts")
         return {name: found[name] for name in names}
@@ -191,7 +192,8 @@ def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> list[Row]:
     """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set."""
     lists, kept = dict(choice.listed), list[Row]()
     for row in rows:
-        row.split = lists.get(row.id, "") if lists else choice.everything or row.split
+        told = SPLITS.get(row.split.lower(), row.split)
+        row.split = lists.get(row.id, "") if lists else choice.everything or told
         if lists and not row.split:
             source.leave_out(row.id, "not in the list of splits")
         else:
@@ -209,7 +211,9 @@ def _held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
     if not 0 < choice.test_share < 1:
         raise UserError(f"--test-share {choice.test_share:g}: must lie between 0 and 1, such as 0.1")
     pool = [row for row in rows if row.split in ("", "train")]
-    by_writer = bool(pool) and all(row.writer for row in pool) and len({row.writer for row in pool}) > 1
+    if rows and not pool:
+        raise UserError("--test-share: every expression is in a test set already; leave it out, or use --split train")
+    by_writer = all(row.writer for row in pool) and len({row.writer for row in pool}) > 1
     groups: dict[Hashable, list[Row]] = {}
     for row in pool:
         groups.setdefault(row.writer if by_writer else row.tokens, []).append(row)
@@ -233,7 +237,7 @@ def _held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
 def listed(path: Path) -> tuple[tuple[str, str], ...]:
     """The ids and splits in a file: lines of an id, a blank or a tab, and a split. Raises UserError or InputError."""
     words = [line.split() for line in lines(read_text(path, MAX_CAPTIONS)) if line.strip()]
-    if any(len(pair) != 2 for pair in words):
+    if not words or any(len(pair) != 2 for pair in words):
         raise UserError(f"{path}: a list of splits has an id and a split on every line, such as `a1 train`")
     if twice := first_twice(id_ for id_, _ in words):
         raise UserError(f"{path}: the id {twice} occurs twice; keep one")

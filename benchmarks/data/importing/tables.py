@@ -33,6 +33,7 @@ LINES = 50  # of a list, by which its form is told
 NUMBERED = (".lst", ".txt")
 _NUMBERED = re.compile(r"(?:(?P<first>\d+)\s+(?P<image>\S+)|(?P<name>\S+)\s+(?P<last>\d+))(?:\s+\w+)?\s*")
 ONE_EACH = (".txt", ".tex", ".latex", ".gt")
+_COMMENT = re.compile(r"(?<!\\)%.*")  # such as the %ID of a prediction file
 FEWEST = 2  # files that images have the names of: one may be a note
 
 
@@ -142,7 +143,7 @@ def has_one_each(source: Source) -> bool:
 
 def read_one_each(source: Source) -> Iterator[Expression]:
     for name in source.tables(*ONE_EACH):
-        path, latex = PurePosixPath(name), " ".join(source.text(name).split())
+        path, latex = PurePosixPath(name), " ".join(_COMMENT.sub("", source.text(name)).split())
         yield from source.expressions(name, path.stem, latex, split_of(f"{path.parent}/x"))
 
 
@@ -183,15 +184,15 @@ def read_tables(source: Source) -> Iterator[Expression]:
             if not image or not latex:
                 source.leave_out(f"{table}, row {number}", "no image or no LaTeX in the row")
                 continue
-            name, text = str(row[image]), str(row[latex])
-            split = value(row, SPLIT) or split_of_image(name) or split_of(table)
-            yield from source.expressions(table, name, text, split, value(row, WRITER))
+            name, split = str(row[image]), value(row, SPLIT)
+            split = split or split_of_image(name) or split_of(table)
+            yield from source.expressions(table, name, value(row, LATEX), split, value(row, WRITER))
 
 
 def value(row: Mapping[str, Any], columns: Iterable[str]) -> str:
-    """The first of some columns that a row fills, as text."""
-    name = _named(row, columns)
-    return str(row[name]).strip() if name else ""
+    """The first of some columns that a row fills, as text; a list is one of tokens."""
+    found = row[name] if (name := _named(row, columns)) else ""
+    return " ".join(map(str, found)) if isinstance(found, list) else str(found).strip()
 
 
 def rows(source: Source, table: str) -> Iterator[Mapping[str, Any]]:

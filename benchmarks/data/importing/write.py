@@ -4,6 +4,7 @@ Images go through a spool on disk, so that memory holds captions alone. The same
 """
 
 import json
+import os
 import re
 import tempfile
 import zipfile
@@ -19,14 +20,14 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER
 from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
-from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Choice, Expression, Row, Source, chosen
-from hmerbench.benchmarks.data.layout import WRITERS, abridged
+from hmerbench.benchmarks.data.importing.source import LISTING, NO_CAPTION, Choice, Expression, Row, Source, chosen
+from hmerbench.benchmarks.data.layout import WRITERS, abridged, counted_words, unknown_words
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
+from hmerbench.evaluation.lgeval.results_folder import beside
 from hmerbench.evaluation.stores import MAX_CAPTIONS
 from hmerbench.evaluation.symlg import Unconverted, from_latex
-from hmerbench.models.vocab import Vocabulary
 
 DATE = (1980, 1, 1, 0, 0, 0)  # of every entry, so that equal content gives equal bytes
 COMPRESSION = 9  # of images: at another level an import would be another archive, with another digest
@@ -74,7 +75,7 @@ def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep
     with tempfile.TemporaryFile(dir=target.parent) as spool:
         rows = list(_spooled(reader.read(source), source, spool, limits, tidy))
         rows = _unique(_scorable(chosen(rows, choice, source), source), source)
-        listing = target.with_suffix(".import.jsonl")
+        listing = target.with_suffix(LISTING)
         with listing.open("w", encoding="utf-8") as file:
             for row in rows:
                 told = {name: value for name, value in asdict(row).items() if name not in ("start", "size")}
@@ -134,10 +135,10 @@ def _scorable(rows: list[Row], source: Source) -> Iterator[Row]:
 
 
 def _unique(rows: Iterator[Row], source: Source) -> list[Row]:
-    """The rows with ids that can be names of files, each once in its split."""
+    """The rows with splits and ids that can be names of files, each once in its split."""
     kept: dict[tuple[str, str], Row] = {}
     for row in rows:
-        row.id = re.sub(r"^[^\w]|[^\w.+-]", "_", row.id)
+        row.split, row.id = (re.sub(r"^[^\w]|[^\w.+-]", "_", name) for name in (row.split, row.id))
         if (other := kept.setdefault((row.split, row.id), row)) is not row:
             same = "two captions of one image" if other.tokens != row.tokens else "listed twice"
             source.leave_out(f"{row.split}/{row.id}", same)
@@ -145,8 +146,7 @@ def _unique(rows: Iterator[Row], source: Source) -> list[Row]:
 
 
 def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, object]) -> None:
-    partial = target.with_name(f".{target.name}.part")
-    try:
+    with beside(str(target)) as partial:
         with zipfile.ZipFile(partial, "w") as archive:
             for split in sorted({row.split for row in rows}):
                 mine = [row for row in rows if row.split == split]
@@ -166,9 +166,7 @@ def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, ob
                     spool.seek(row.start)
                     _add(archive, f"data/{split}/img/{row.id}.png", spool.read(row.size), zipfile.ZIP_STORED)
             _add(archive, f"data/{PREPARED_MARKER}", json.dumps(record, sort_keys=True).encode(), zipfile.ZIP_STORED)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+        os.replace(partial, target)
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes, method: int) -> None:
@@ -191,10 +189,7 @@ def _report(rows: list[Row], left_out: dict[str, list[str]], limits: Limits) -> 
             console.print(f"  {what}: {rule} in {count:,}")
     if limits == "keep" and any(rule.startswith("written") for rule in changes):
         console.print(r"  CROHME writes \sum \limits _, and networks trained on it read that: --limits add makes it so")
-    known = {*Vocabulary().words}
-    if new := Counter(word for row in rows for word in {*row.tokens} - known):
-        console.print(
-            f"  not among CROHME's symbols: {abridged([f'{word} ({count})' for word, count in new.most_common()])}"
-        )
+    if new := unknown_words(row.tokens for row in rows):
+        console.print(f"  not among CROHME's symbols: {counted_words(new)}")
     for reason, names in sorted(left_out.items(), key=lambda item: -len(item[1])):
         err_console.print(f"left out, {reason}: {len(names):,} ({abridged(names)})")

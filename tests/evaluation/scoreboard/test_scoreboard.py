@@ -79,6 +79,9 @@ def test_a_wrong_card_is_refused_in_one_line(tmp_path: Path, changed: dict, mess
 def test_predictions_must_be_those_of_the_card(tmp_path: Path):
     system = read_card(write_card(tmp_path, "mine", {"2014": TRUTH}))
     assert not system.complete(None) and system.complete(tmp_path / "systems")
+    ours = System("ours", system.card.model_copy(update={"url": None}))
+    with pytest.raises(InputError, match=r"2014.json is not here; fetch it from a checkout of this suite into"):
+        dict(ours.files(None))
     with pytest.raises(InputError, match=r"mine/2014.json is not here; fetch it from https://example.org/p"):
         list(system.files(None))
     (tmp_path / "systems/mine/2014.json").write_text("[]")

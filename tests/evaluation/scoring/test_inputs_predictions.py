@@ -31,7 +31,7 @@ def lines(rows: list[dict]) -> str:
 
 
 RECOGNIZED = [
-    {"image": f"scans/{key}.PNG", "latex": latex, "score": -0.1, "nbest": [{"latex": "x"}]}
+    {"image": f"scans/{key}.HEIC", "latex": latex, "score": -0.1, "nbest": [{"latex": "x"}]}
     for key, latex in LATEX.items()
 ]
 

@@ -118,13 +118,19 @@ def test_a_paired_t_test_where_rows_are_two_and_every_image_is_a_writer() -> Non
     assert (found.low, found.high) == pytest.approx(tuple(paired.confidence_interval()))
 
 
-def test_what_writers_and_seeds_both_hold_counts_once() -> None:
+@pytest.mark.parametrize(
+    ("effect", "df_of_runs", "variance"),
+    [(10.0, 8, 100 / 3 + 20 - 25 / 3), (1.0, 1, 20.0)],  # of two rows and two seeds: a little less than one is left
+    ids=["images", "two rows, two seeds"],
+)
+def test_what_writers_and_seeds_both_hold_counts_once(effect: float, df_of_runs: int, variance: float) -> None:
     """Four images with effects of 10 and -10, which two seeds move by 5 and -5. The variances of the mean, by hand:
-    over images 100 · 4/3 / 4, over seeds twice a run's 20 / 2, of single answers 50 · 4/3 / 4 / 2."""
-    image, both = np.array([10.0, 10.0, -10.0, -10.0]), np.array([5.0, -5.0, 5.0, -5.0])
-    found = difference(np.stack([image + both, image - both]), Images(["a", "b", "c", "d"]), Spread(20.0, 8))
-    variance = 100 / 3 + 20 - 25 / 3
-    df = variance**2 / ((100 / 3) ** 2 / 3 + 20**2 / 8)
+    over images 100 · 4/3 / 4, over seeds twice a run's 20 / 2, of single answers 50 · 4/3 / 4 / 2; never less than over
+    seeds alone."""
+    image, both = np.array([effect, effect, -effect, -effect]), np.array([5.0, -5.0, 5.0, -5.0])
+    runs = Spread(20.0, df_of_runs)
+    found = difference(np.stack([image + both, image - both]), Images(["a", "b", "c", "d"]), runs)
+    df = variance**2 / ((effect**2 / 3) ** 2 / 3 + 20**2 / df_of_runs)
     width = float(reference.t.ppf(0.975, df)) * variance**0.5
     assert (found.over, found.low, found.high) == ("seeds and images", pytest.approx(-width), pytest.approx(width))
 
