@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow.entities import Run, ViewType
 
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun
@@ -132,7 +132,7 @@ class Mirror:
         if found is not None:
             self.client.delete_run(found.info.run_id)
             if isinstance(run, RunFolder):
-                self.tree.forget(run, found.info.run_id)
+                self.tree.forget(run)
         return found is not None
 
     def _find(self, run: AnyRun) -> tuple[Run | None, set[int]]:
@@ -175,9 +175,11 @@ class Tree:
     def __init__(self, client: MlflowClient, experiment: str):
         self.client, self.experiment = client, experiment
 
-    def search(self, where: str, limit: int = MAX_RUNS, order: str = "start_time") -> list[Run]:
+    def search(
+        self, where: str, limit: int = MAX_RUNS, order: str = "start_time", view: int = ViewType.ACTIVE_ONLY
+    ) -> list[Run]:
         """Matching runs, oldest first unless `order` says otherwise."""
-        return self.client.search_runs([self.experiment], where, max_results=limit, order_by=[order])
+        return self.client.search_runs([self.experiment], where, view, limit, [order])
 
     def groups(self, key: str) -> list[Run]:
         """The runs with this key, oldest first: several trainings of one configuration, or the one of a group."""
@@ -191,11 +193,8 @@ class Tree:
         self.client.update_run(created.info.run_id, "FINISHED")  # unless the caller says otherwise
         return self.client.get_run(created.info.run_id)
 
-    def forget(self, run: RunFolder, id_: str) -> None:
+    def forget(self, run: RunFolder) -> None:
         """Leave a deleted run out of its row and table, and delete those in which nothing is left."""
-        for row in self.groups(run.row_key):
-            if MEMBER + id_ in row.data.tags:
-                self.client.delete_tag(row.info.run_id, MEMBER + id_)
         if self.groups(run.table_key):
             table = self.place(run)
             if self._child(table) is None:
@@ -218,6 +217,10 @@ class Tree:
             for seed in placed:
                 self._set_parent(seed, row)
                 self._set_tag(row, MEMBER + seed.info.run_id, json.dumps(_rates(seed), sort_keys=True))
+            within = f"tags.`{PARENT}` = '{row.info.run_id}'"
+            for gone in self.search(within, view=ViewType.DELETED_ONLY):  # here, or in the user interface
+                if MEMBER + gone.info.run_id in row.data.tags:
+                    self.client.delete_tag(row.info.run_id, MEMBER + gone.info.run_id)
             row = self.client.get_run(row.info.run_id)
             members = [parse_json(rates) for tag, rates in row.data.tags.items() if tag.startswith(MEMBER)]
             self._summarize(row, _mean_and_spread(members))

@@ -451,6 +451,8 @@ def test_a_removed_run_no_longer_counts_in_its_row(tmp_path: Path) -> None:
     tracking.remove(seeds[2])
     assert row() == {"": 15.0, "_runs": 2}
     assert tracking.track(seeds[0]) and row() == {"": 15.0, "_runs": 2}
+    client_of(tmp_path).delete_run(logged(seeds[1]))  # as the user interface does
+    assert logged(seeds[1]) and row() == {"": 15.0, "_runs": 2}
 
 
 def test_nothing_is_removed_while_the_store_is_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
