@@ -60,7 +60,7 @@ class Board:
     rows: list[Row] = field(default_factory=list)
     errors: dict[str, Errors] = field(default_factory=dict)
     images: dict[str, Images] = field(default_factory=dict)  # what `errors` are of
-    signatures: dict[str, str] = field(default_factory=dict)  # by year
+    signatures: dict[str, str] = field(default_factory=dict)  # by year, without what is of one system alone
     ceilings: dict[str, Row] = field(default_factory=dict)  # by year: what a perfect reader of the captions gets right
     notes: list[str] = field(default_factory=list)
     absent: list[System] = field(default_factory=list)  # those whose rows are kept
@@ -124,7 +124,8 @@ def _count(
     except InputError as error:
         raise InputError(f"{system.key}, {year}: {error}") from None
     score = result.score
-    board.signatures[year] = score.signature
+    fields = score.signature.split("|")
+    board.signatures[year] = "|".join(field for field in fields if not field.startswith(("tok:", "wrap:")))
     board.notes += [f"{system.key}, {year}: {note}" for note in result.notes]
     board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
     for rules in RULES:

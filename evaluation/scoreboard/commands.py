@@ -140,7 +140,7 @@ KINDS = {
 def markdown(board: Board) -> str:
     """The text of results/scoreboard.md."""
     signature = next(iter(board.signatures.values()))
-    common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:", "tok:")))
+    common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:")))
     counted = [system for system in board.systems if system.card.files]
     rankings = []
     for kind, title in KINDS.items():

@@ -104,6 +104,7 @@ def test_the_board(tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatc
     write_card(tmp_path, "raw", dict.fromkeys(YEARS, raw), tokenize=True, name=HOSTILE, training="more")
     board = make_board(read_cards(tmp_path / "cards"), tmp_path / "systems", archive)
     assert len(board.rows) == len(RULES) * 7 + 2  # of comer and raw over all years
+    assert not any("tok:" in signature for signature in board.signatures.values())  # which is of raw alone
     rows = {key: board.row(key, "2014") for key in ("comer", "part", "raw")}
     counts = {key: [row[name] for name in (*COUNTS, "token_exact", "missing")] for key, row in rows.items() if row}
     assert counts == {"comer": [4, 3, 4, 4, 4, 3, 0], "part": [4, 1, 1, 1, 1, 1, 3], "raw": [4, 4, 4, 4, 4, 3, 0]}
