@@ -217,7 +217,7 @@ def as_bytes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # ------------------------------------------------------------------------------------------- a folder for a model hub
 
 
-LICENSE = "cc-by-nc-sa-3.0"  # CROHME's, on which the networks were trained
+LICENSE = "cc-by-nc-sa-3.0"  # CROHME's, on which the committed networks were trained
 
 
 def write_hub(recognizer: Recognizer, run: RunFolder, folder: Path, weights: str) -> None:
@@ -232,19 +232,19 @@ def write_hub(recognizer: Recognizer, run: RunFolder, folder: Path, weights: str
 def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
     config = recognizer.config
     title = f"{config.recipe}-{config.preset}-seed{config.seed}"
+    license_ = LICENSE if run.data == "crohme" or config.start.digest else "other"  # what it started from is CROHME's
     front = {
-        "license": LICENSE,
+        "license": license_,
         "library_name": "onnx",
         "pipeline_tag": "image-to-text",
-        "tags": ["handwritten-mathematical-expression-recognition", "latex", "crohme", config.recipe],
+        "tags": ["handwritten-mathematical-expression-recognition", "latex", run.data, config.recipe],
         "model-index": [{"name": title, "results": model_index(run)}],
     }
-    scores = {f"CROHME {split}" if split.isdecimal() else split: score for split, score in run.scores.items()}
     table = [
-        {"test set": name, "n": f"{score.n:,}"}
+        {"test set": set_name(run, split), "n": f"{score.n:,}"}
         | {metric.heading: f"{score.printed(metric)} %" for metric in TABULATED}
         | {"95 % interval": f"{score.ci95[0]:.1f}–{score.ci95[1]:.1f}"}
-        for name, score in scores.items()
+        for split, score in run.scores.items()
     ]
     return from_template(
         "hub.md",
@@ -257,10 +257,15 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         parameters=sum(parameter.numel() for parameter in recognizer.model.parameters()) / 1e6,
         weights=weights,
         scores=markdown(table),
-        signatures="\n".join(f"    {score}" for score in scores.values()),
+        signatures="\n".join(f"    {score}" for score in run.scores.values()),
         words=len(recognizer.model.vocabulary.words) - 3,
-        license=LICENSE,
+        license=license_,
+        data=run.data,
     )
+
+
+def set_name(run: RunFolder, split: str) -> str:
+    return f"{'CROHME' if run.read_data == 'crohme' else run.read_data} {split}"
 
 
 def model_index(run: RunFolder) -> list[dict[str, Any]]:
@@ -268,7 +273,7 @@ def model_index(run: RunFolder) -> list[dict[str, Any]]:
     return [
         {
             "task": {"type": "image-to-text", "name": "handwritten mathematical expression recognition"},
-            "dataset": {"type": "crohme", "name": f"CROHME {split}" if split.isdecimal() else split, "split": split},
+            "dataset": {"type": run.read_data, "name": set_name(run, split), "split": split},
             "metrics": [
                 {
                     "type": "exprate",

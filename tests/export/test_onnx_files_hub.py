@@ -43,6 +43,15 @@ def test_the_card_names_the_weights_it_started_from(medium: Recognizer) -> None:
     assert "seed 7, starting from the weights of comer-fusion/large-seed7 (SHA-256 0123456789abcdef…): 1.3 M" in body
 
 
+def test_the_card_of_other_data_says_nothing_of_crohme(medium: Recognizer) -> None:
+    own: Any = SimpleNamespace(data="foreign", read_data="foreign", scores=RunFolder(MEDIUM).scores)
+    _, front, body = hub.card(medium, own, "float16").split("---\n", 2)
+    said = yaml.safe_load(front)
+    assert said["license"] == "other" and "crohme" not in said["tags"]
+    assert {result["dataset"]["type"] for result in said["model-index"][0]["results"]} == {"foreign"}
+    assert "| foreign 2014 |" in body and "Trained on foreign data, not on CROHME: the terms" in body
+
+
 def test_a_run_without_scores_is_refused(medium: Recognizer, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no scores"):
         hub.write_hub(medium, RunFolder(tmp_path), tmp_path / "hub", "float32")
