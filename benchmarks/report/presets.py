@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import mean, median
 
-from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys
+from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, SCALE, Config, Data, digest_of_keys
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.printing import counted, show
@@ -31,7 +31,10 @@ def settings_digest(run: RunFolder) -> str:
     told_apart = {"network", "self_coverage", "cross_coverage", "bidirectional"}
     model = {key: value for key, value in keys["model"].items() if key not in told_apart}
     search = {key: value for key, value in keys["search"].items() if key != "direction"}
-    augmentation = {name: size for name, size in (keys["augmentation"] or {}).items() if name != "scale" and size}
+    sizes = keys["augmentation"] or {}
+    augmentation = {name: size for name, size in sizes.items() if size and not name.startswith("scale")}
+    scale = sizes.get("scale") or sizes.get("scale_of_others")  # the preset's; none is the authors'
+    augmentation |= {"scale": scale} if scale and scale != [*SCALE] else {}
     return digest_of_keys(keys | {"model": model, "search": search, "augmentation": augmentation})
 
 

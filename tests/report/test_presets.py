@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hmerbench.benchmarks.report import presets
-from hmerbench.benchmarks.report.presets import COST, READS, advice, expected_time, ladder
+from hmerbench.benchmarks.report.presets import COST, READS, advice, expected_time, ladder, preset_labels
 from hmerbench.benchmarks.resolve import PRESETS, SHIPPED, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_yaml
@@ -29,6 +29,16 @@ def test_every_preset_is_a_rung_with_its_cost_and_what_it_reads() -> None:
     assert (found["gpu"][COST], found["gpu"][READS]) == ("not yet run", "–")
     installed = {rung["preset"]: rung[COST] for rung in ladder(ROOT / "nowhere")}  # without any committed runs
     assert installed["gpu"] == installed["small"] == "–"
+
+
+def test_a_presets_own_scales_are_those_of_all_its_rows_and_of_no_others(tmp_path: Path) -> None:
+    """Rows without scale augmentation are compared with the others; another range is another preset of this name."""
+    (mine := tmp_path / "mine.yaml").write_text("base: smoke\naugmentation:\n  scale: [0.5, 2.0]\n")
+    rows = [RunFolder(tmp_path / recipe, resolve(recipe, str(mine), 7)) for recipe in ("bttr", "comer-fusion")]
+    assert {*preset_labels(rows).values()} == {"mine"}
+    mine.write_text("base: smoke\naugmentation:\n  scale: [0.8, 1.2]\n")
+    rows.append(RunFolder(tmp_path / "other", resolve("comer-fusion", str(mine), 8)))
+    assert len({*preset_labels(rows).values()}) == 2
 
 
 def test_the_default_says_what_it_is_good_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
