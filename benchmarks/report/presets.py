@@ -24,10 +24,12 @@ def rung(preset: str) -> tuple[int, str]:
     return PRESETS.index(preset) if preset in PRESETS else len(PRESETS), preset
 
 
-def settings_digest(run: RunFolder) -> str:
-    """Digest of all settings but the seed and the switches by which the rows of the paper's tables differ: coverage,
-    BTTR's directions, scale augmentation."""
+def settings_digest(run: RunFolder, switches: bool = False) -> str:
+    """Digest of all settings but the seed and, unless asked for, the `switches` by which the rows of the paper's tables
+    differ: coverage, BTTR's directions, scale augmentation."""
     keys = run.settings.model_dump(mode="json", exclude={"schema_version", "recipe", "seed"})
+    if switches:
+        return digest_of_keys(keys)
     told_apart = {"network", "self_coverage", "cross_coverage", "bidirectional"}
     model = {key: value for key, value in keys["model"].items() if key not in told_apart}
     search = {key: value for key, value in keys["search"].items() if key != "direction"}
@@ -43,7 +45,7 @@ def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
 
     If runs of the same preset differ in their settings, each label includes the digest of the settings, so that these
     runs are never pooled as seeds of a row nor compared as rows of a table. Custom recipes are checked one by one, and
-    so are the networks, whose settings differ anyway.
+    so are the networks, whose settings differ anyway. Where a custom recipe was changed in a switch, there is one more.
     """
     digests: dict[tuple[object, ...], set[str]] = {}
     groups = {
@@ -52,10 +54,14 @@ def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
     }
     for run, group in groups.items():
         digests.setdefault(group, set()).add(settings_digest(run))
-    return {
+    labels = {
         run: run.preset if len(digests[group]) == 1 else f"{run.preset} {settings_digest(run)}"
         for run, group in groups.items()
     }
+    custom = [run for run in labels if run.recipe not in reference()["recipes"]]
+    told = {run: (run.recipe, labels[run], settings_digest(run, switches=True)) for run in custom}
+    variants = Counter((recipe, label) for recipe, label, _ in {*told.values()})
+    return labels | {run: f"{of[1]} {of[2]}" for run, of in told.items() if variants[of[:2]] > 1}
 
 
 def added_data(data: Data) -> str:

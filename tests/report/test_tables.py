@@ -383,6 +383,13 @@ def test_runs_of_other_settings_are_never_pooled(tmp_path: Path) -> None:
     assert self_preset.startswith("smoke ") and ("BTTR", self_preset) in presets
 
 
+def test_a_custom_recipe_that_was_changed_is_no_seed_of_what_it_was(tmp_path: Path) -> None:
+    """Also in what tells the paper's rows apart, as in the example of benchmarks/README.md."""
+    for seed, coverage in ((7, True), (8, True), (9, False)):
+        put_config(put_run(tmp_path / "runs", "mine", seed=seed), model={"self_coverage": coverage})
+    assert sorted(row["seeds"] for row in tables.rows_of_runs("local", tmp_path / "runs")) == [1, 2]
+
+
 def test_no_distortion_at_all_is_no_distortion_but_scale(tmp_path: Path) -> None:
     runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr", "comer-self")]
     for run, distortions in zip(runs, (None, {"scale": [0.7, 1.4], "rotation": 0.0}), strict=True):
