@@ -109,9 +109,10 @@ class Summary:
 
     def board(self, columns: Sequence[str]) -> pd.DataFrame:
         """Table 1 as text: what is reported and what each preset reads side by side, by model."""
-        cells = {
-            name: {row["model"]: _cell(row) for row in self.by_column[name].to_dict("records")} for name in columns
-        }
+        cells: dict[str, dict[str, str]] = {name: {} for name in columns}
+        for name, of in cells.items():
+            for row in self.by_column[name].to_dict("records"):  # some seeds of a row may be external
+                of[row["model"]] = "; ".join(filter(None, (of.get(row["model"]), _cell(row))))
         return pd.DataFrame(cells).fillna("").rename_axis("model")
 
     def _seeded(self, preset: str) -> str:
@@ -160,16 +161,17 @@ class Summary:
     def limits(self) -> str:
         """Official and neutral counts of every row of runs, by year, and last those of a perfect reader of the
         captions."""
-        years, table = crohme().tests, dict[tuple[str, str, str], dict[str, str]]()
+        years, table = crohme().tests, dict[tuple[str, ...], dict[str, str]]()
         of_runs = [row for row in self.rows if row["dataset"] in years]
         for row in sorted(of_runs, key=lambda row: position(row["recipe"])):
-            cells = table.setdefault((model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"])), {})
+            key = model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"]), row["source"]
+            cells = table.setdefault(key, {})
             cells |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}
         if not table:
             return ""
         perfect = {f"{year}, {name}": str(of[name]) for year, of in ceilings(self.results).items() for name in RIGHT}
         table["a perfect reader of the captions", "", ""] = perfect
-        lines = [dict(zip(("model", "preset", "seeds"), key, strict=True)) | cells for key, cells in table.items()]
+        lines = [dict(zip(("model", "preset", "seeds"), key, strict=False)) | cells for key, cells in table.items()]
         frame = pd.DataFrame(lines).fillna("–")
         return markdown(frame.rename(columns=lambda name: name.replace("exact", "official")))
 

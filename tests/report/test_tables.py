@@ -317,6 +317,14 @@ def test_who_made_a_run_is_told(tmp_path: Path) -> None:
     assert lines["CoMER (Fusion)"][-1] == "of small-seed7"
 
 
+def test_an_external_seed_stands_beside_those_of_the_suite(tmp_path: Path) -> None:
+    for seed, exact, versions in ((7, 493, {}), (8, 500, {"hmerbench": "0.1.0"})):
+        put_environment(put_run(tmp_path / "reproduced", "bttr", "small", seed, exact, suffix=""), versions=versions)
+    short = summary.Summary(tmp_path)
+    assert re.search(r"50\.00† \(.*\); 50\.71 \(", short.board(["small"]).loc["BTTR", "small"])
+    assert re.findall(r"BTTR .* (\d{3}) +\| +\d{3} +\|", short.limits()) == ["493", "500"]
+
+
 def test_seeds_of_other_scorers_are_not_averaged(tmp_path: Path) -> None:
     for seed, exact, conv in ((7, 500, "1.4"), (8, 400, "1.5")):
         path = put_run(tmp_path / "runs", "bttr", seed=seed, exact=exact) / "scores/2014.json"
