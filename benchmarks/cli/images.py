@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hmerbench.benchmarks.cli.options import RESULTS, WEIGHTS, Results, app
+from hmerbench.benchmarks.cli.options import RESULTS, WEIGHTS, Results, app, refuse_others
 from hmerbench.benchmarks.errors import UserError, printable
 
 PANEL, SHARING = "Images", "Sharing"
@@ -93,6 +93,7 @@ def attention(
 
 @app.command(rich_help_panel=SHARING)
 def export(
+    context: typer.Context,
     run: Run = None,
     to: Annotated[str, typer.Option(help="onnx: a folder that onnxruntime reads with | hub: and a card")] = "onnx",
     weights: Annotated[str, typer.Option(help="how weights are stored: float32 | float16 | int8")] = "float32",
@@ -110,6 +111,8 @@ def export(
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
     from hmerbench.benchmarks.runs.folder import RunFolder
 
+    own = {"run", "compare", "images", "results"} if compare else context.params.keys() - {"images"}
+    refuse_others(context, own, "--compare" if compare else "an export; --compare reads them")
     if to not in ("onnx", "hub"):
         raise UserError(f"--to '{to[:40]}': choose onnx or hub")
     run = run or default_weights()

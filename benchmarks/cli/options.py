@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,6 +112,15 @@ def parse_list(text: str) -> list[str]:
         return list(dict.fromkeys(words))
     except ValueError:
         raise UserError(f"{text!r}: a quotation mark without its partner; close it") from None
+
+
+def refuse_others(context: typer.Context, own: Collection[str], form: str) -> None:
+    """Raise UserError for options that were given but do not apply to this form of the command."""
+    source = context.get_parameter_source
+    given = [name for name in context.params if name not in own and getattr(source(name), "name", "") == "COMMANDLINE"]
+    if given:
+        option = next(option for option in context.command.params if option.name == given[0])
+        raise UserError(f"{option.opts[0]}: does not go with {form}")
 
 
 def refuse_unknown(recipes: Iterable[str], preset: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hmerbench.benchmarks.cli import options
-from hmerbench.benchmarks.cli.options import RESULTS, app, parse_list, refuse_unknown
+from hmerbench.benchmarks.cli.options import RESULTS, app, parse_list, refuse_others, refuse_unknown
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
 
@@ -97,6 +97,7 @@ def doctor(
 
 @app.command(rich_help_panel=CHECKS)
 def regress(
+    context: typer.Context,
     crohme: options.Crohme = None,
     baseline: Annotated[Path, typer.Option(help="file to compare with")] = RESULTS / "baseline.json",
     parts: Annotated[str, typer.Option(help="parts of the fixed job: scores numerics training; default: all")] = "",
@@ -110,6 +111,10 @@ def regress(
 
     if record == 1:
         raise UserError("--record 1: one run has no spread; give 2 or more (the committed baseline has 20)")
+    if not (accept or record):
+        refuse_others(context, context.params.keys() - {"reason"}, "a comparison; give --update, too")
+    if record and parts and "training" not in parse_list(parts):
+        raise UserError(f"--record {record}: retrains, but --parts leaves out training; add it there")
     if accept or record:
         return update(crohme, baseline, reason, parse_list(parts), record)
     if not regress(crohme, baseline, parse_list(parts)):

@@ -1,13 +1,13 @@
 """Commands that score and compare: files of predictions, for which no torch is loaded, or runs."""
 
 import gc
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from hmerbench.benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, Years, app, parse_list
+from hmerbench.benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, Years, app, parse_list, refuse_others
 from hmerbench.benchmarks.cli.runs import open_run
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation import commands, run_program
@@ -69,11 +69,11 @@ def score(
 ) -> None:
     """Score predictions in files as the CROHME scorer does, or those of a run for --years, by default all."""
     if folder is not None:
-        _refuse_others(context, {"folder", "crohme", "years", "results", "unseen", "training"}, "a run folder")
+        refuse_others(context, {"folder", "crohme", "years", "results", "unseen", "training"}, "a run folder")
         return _score_run(folder, crohme, years, results, training if unseen or training else None)
     if not (predictions and ground_truth):
         raise typer.BadParameter("give --predictions FILE with --ground-truth, or a run folder")
-    _refuse_others(context, context.params.keys() - {"folder", "crohme", "years", "results"}, "--predictions")
+    refuse_others(context, context.params.keys() - {"folder", "crohme", "years", "results"}, "--predictions")
     options = {"captions": captions, "per_expression": per_expression, "workdir": workdir, "named": named}
     options |= {"search": search, "select": select, "rules": rules(reading, edition, neutral=neutral)}
     options |= {"training": training if unseen or training else None}
@@ -113,28 +113,19 @@ def compare(
     """Compare two systems on the same expressions (--ground-truth), or the rows of runs over seeds and images."""
     of_runs = {"results", "split", "every_pair"}
     if ground_truth:
-        _refuse_others(context, context.params.keys() - of_runs, "--ground-truth")
+        refuse_others(context, context.params.keys() - of_runs, "--ground-truth")
         if len(paths or []) != 2:
             raise typer.BadParameter("name two files of predictions to compare on one ground truth")
         first, second = paths or []
         options = {"tokenize": tokenize, "as_json": as_json, "changed_to": changed}
         run(lambda: commands.compare(first, second, ground_truth, **options))
-    _refuse_others(context, of_runs | {"paths", "as_json"}, "runs; give --ground-truth to compare files")
+    refuse_others(context, of_runs | {"paths", "as_json"}, "runs; give --ground-truth to compare files")
     if file := next((path for path in paths or [] if path.is_file()), None):
         raise UserError(f"{file}: a file of predictions is compared on a ground truth: give --ground-truth {TRUTH}")
     from hmerbench.benchmarks.report.compare import as_json_text, as_text, compare
 
     comparisons = compare(paths or [], results, None if split == "each" else split, every_pair)
     print(as_json_text(comparisons) if as_json else "\n".join(map(as_text, comparisons)))
-
-
-def _refuse_others(context: typer.Context, own: Collection[str], form: str) -> None:
-    """Raise UserError for options that were given but do not apply to this form of the command."""
-    source = context.get_parameter_source
-    given = [name for name in context.params if name not in own and getattr(source(name), "name", "") == "COMMANDLINE"]
-    if given:
-        option = next(option for option in context.command.params if option.name == given[0])
-        raise UserError(f"{option.opts[0]}: does not go with {form}")
 
 
 @app.command(rich_help_panel=PANEL)
