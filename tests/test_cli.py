@@ -24,7 +24,7 @@ from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
 from tests.helpers.made_up import put_history, put_score
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import NO_STORE, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]
@@ -314,7 +314,7 @@ def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "hmerbench", "train", *run],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": NO_STORE},
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs inherit SIG_IGN
@@ -341,6 +341,7 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run without a checkpoint, such as a reproduced one, on its archive with one more test set."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NO_STORE)
     archive = tiny_archive(tmp_path / "archive", test=2)
     run = RunFolder(tmp_path / "run", tiny_config(archive))
     run.write("config.yaml", run.settings.to_yaml())

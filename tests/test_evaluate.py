@@ -90,7 +90,8 @@ def test_weights_of_one_name_share_no_results(tmp_path: Path, kind: str):
             (tmp_path / place).mkdir()
             weights.append(lightning(tmp_path / place / "last.ckpt", CoMER(TINY)))
             continue
-        run = RunFolder(tmp_path / place / "mine/run", Config(recipe="mine", preset="run", model=TINY))
+        settings = Config(recipe="mine", preset="run", model=TINY).changed({"search.max_len": 8})
+        run = RunFolder(tmp_path / place / "mine/run", settings)
         if kind == "settings" and place == "b":
             run = RunFolder(run.path, run.settings.changed({"search.beam_size": 2}))
             run.write("best.safetensors", (weights[0] / "best.safetensors").read_bytes())
@@ -142,7 +143,7 @@ def test_a_run_reads_another_archive_apart(tmp_path: Path):
     settings = Config.model_validate({"recipe": "mine", "preset": "run", "data": data}).model_copy(
         update={"model": TINY}
     )
-    run = RunFolder(results / "local/foreign-abababab/runs/mine/run", settings)
+    run = RunFolder(results / "local/foreign-abababab/runs/mine/run", settings.changed({"search.max_len": 8}))
     run.write("config.yaml", run.settings.to_yaml())
     run.write("best.safetensors", pack_weights(CoMER(TINY)))
     before = sorted(run.path.rglob("*"))

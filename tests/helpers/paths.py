@@ -15,3 +15,4 @@ SYSTEMS = SHARED / "systems"  # predictions of other systems, never committed
 GOLDEN = Path(os.environ.get("GOLDEN_DIR", SHARED / "golden"))
 _GIVEN_OTHERS = Path(os.environ.get("PARITY_OTHERS_DIR", SHARED / "parity_others"))
 PARITY_OTHERS = _GIVEN_OTHERS if _GIVEN_OTHERS.is_dir() else FIXTURES / "parity_others"
+NO_STORE = "http://127.0.0.1:9"  # an address of MLflow where none is: trainings begin without importing it

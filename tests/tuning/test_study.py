@@ -33,7 +33,7 @@ from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning.results import heldout_size
 from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE, Retry
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import NO_STORE, ROOT
 from tests.helpers.studies import SPACE, fake_train, with_
 from tests.helpers.tiny import tiny_archive
 
@@ -493,7 +493,8 @@ def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
     space = with_(budget={"training": {"epochs": 8, "validate_every": 4}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
     options = [f"--{name}={value}" for name, value in given.items()] + ["--trials=2", "--workers=1"]
-    process = subprocess.Popen([sys.executable, "-m", "hmerbench", "tune", *options], cwd=ROOT)
+    store = {"MLFLOW_TRACKING_URI": NO_STORE}
+    process = subprocess.Popen([sys.executable, "-m", "hmerbench", "tune", *options], cwd=ROOT, env=os.environ | store)
     pattern = "local/*/tuning/*/*/history.jsonl"
     while not (found := [p for p in given["results"].glob(pattern) if len(p.read_text().splitlines()) > 2]):
         assert process.poll() is None, "it ended before it could be killed"

@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETHER, groups_of, make_board
 from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_cards
 from hmerbench.evaluation.scoreboard.commands import escaped, markdown
+from hmerbench.evaluation.scoring import outcome
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth
 from hmerbench.evaluation.scoring.outcome import in_process
 from hmerbench.evaluation.scoring.stats import Images
@@ -307,7 +309,9 @@ def test_our_own_rows_are_those_of_the_committed_scores():
 
 
 @pytest.mark.skipif(not SYSTEMS.is_dir(), reason=f"no folder of systems' predictions {SYSTEMS}")
-def test_others_rows_are_counted_again(crohme: Path):
+def test_others_rows_are_counted_again(crohme: Path, monkeypatch: pytest.MonkeyPatch):
+    """Systems mostly read the same, which is converted once."""
+    monkeypatch.setattr(outcome, "converted", cache(outcome.converted))
     rows, compared = committed(), 0
     systems = [system for system in read_cards() if system.card.url and system.complete(SYSTEMS)]
     files = {system.key: dict(system.files(SYSTEMS)) for system in systems}
