@@ -26,13 +26,14 @@ def rung(preset: str) -> tuple[int, str]:
 
 def settings_digest(run: RunFolder, switches: bool = False) -> str:
     """Digest of all settings but the seed and, unless asked for, the `switches` by which the rows of the paper's tables
-    differ: coverage, BTTR's directions, scale augmentation."""
+    differ: coverage, BTTR's directions if all are read, scale augmentation."""
     keys = run.settings.model_dump(mode="json", exclude={"schema_version", "recipe", "seed"})
     if switches:
         return digest_of_keys(keys)
     told_apart = {"network", "self_coverage", "cross_coverage", "bidirectional"}
     model = {key: value for key, value in keys["model"].items() if key not in told_apart}
-    search = {key: value for key, value in keys["search"].items() if key != "direction"}
+    whole = "both" if "both" in (learned := run.settings.model.directions) else learned[0]
+    search = {key: value for key, value in keys["search"].items() if (key, value) != ("direction", whole)}
     sizes = keys["augmentation"] or {}
     augmentation = {name: size for name, size in sizes.items() if size and not name.startswith("scale")}
     scale = sizes.get("scale") or sizes.get("scale_of_others")  # the preset's; none is the authors'

@@ -412,6 +412,8 @@ def test_rows_differ_in_the_directions_that_a_network_reads_in(tmp_path: Path) -
         model = {"network": "bttr-original", "bidirectional": direction == "both"}
         put_config(run.path, model=model, search={"direction": direction})
     assert set(preset_labels(runs).values()) == {"smoke"}
+    put_config(runs[0].path, search={"direction": "l2r"})  # one of the two that it has learned: another search
+    assert len({*preset_labels([RunFolder(run.path) for run in runs]).values()}) == 2
 
 
 def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
