@@ -66,9 +66,10 @@ def network_values() -> Values:
     return values
 
 
-def known_network(config: Config) -> Network:
-    """A small version of the recipe's network; each weight tensor depends only on its name and shape."""
-    small = replace(config.model, **config.model.sizes["micro"])
+def known_network(config: Config, **changes: Any) -> Network:
+    """A small version of the recipe's network, with changes of its settings; each weight tensor depends only on its
+    name and shape."""
+    small = replace(config.model, **config.model.sizes["micro"] | changes)
     model = build(small).double().eval()
     for name, tensor in model.state_dict().items():
         draw = np.random.default_rng(list(name.encode()))
