@@ -7,7 +7,7 @@ from torch import Tensor
 
 GRAPHS = {
     "training": {
-        "epochs": 4,
+        "epochs": 3,
         "batching": {"order": "shape", "size": 4, "micro_batches": 2},
         "schedule": {"name": "cosine"},
         "optimizer": {"clip": 1.0},

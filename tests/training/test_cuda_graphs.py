@@ -43,7 +43,7 @@ def recording(monkeypatch) -> Callable[[Callable], None]:
     return by
 
 
-TOLERANCE = 1e-4  # relative, of weights after twelve steps
+TOLERANCE = 1e-4  # relative, of weights after nine steps
 
 
 def inputs(width: int, steps: int = 2) -> Inputs:
