@@ -13,15 +13,8 @@ from tests.helpers.fork_server import forked
 from tests.helpers.made_up import put_environment, put_history, put_score, put_state
 
 METRICS = ("step", "loss", "lr", "seconds", "images_per_s")  # of training
-ARTIFACTS = {
-    "config.yaml",
-    "environment.json",
-    "history.jsonl",
-    "predictions",
-    "predictions/2014.tsv",
-    "scores",
-    "scores/2014.json",
-}
+ARTIFACTS = {"config.yaml", "environment.json", "history.jsonl"}
+ARTIFACTS |= {"predictions", "predictions/2014.tsv", "scores", "scores/2014.json"}
 
 
 def put_run(results: Path, recipe: str, epochs: int = 2, seed: int = 7, finished: bool = True) -> Path:
