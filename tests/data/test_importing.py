@@ -284,7 +284,7 @@ def test_what_is_left_out_is_told_at_once(tmp_path: Path, capsys: pytest.Capture
     with (tmp_path / "source/test/caption.txt").open("a") as file:
         file.write("".join(f"\n{name}\t{latex}" for name, latex in more.items()) + "\ntest_0.jpg\ty")
     contents = {"bad.png": encoded(1), "twice.png": encoded(1), "sub/twice.png": encoded(2), "blank.png": blank}
-    contents |= {"cut.png": encoded(1)[:90], "odd.png": encoded(3), "unnamed.png": encoded(4)}
+    contents |= {"cut.png": encoded(1)[:90], "odd.png": encoded(3), "unnamed.png": encoded(4), "test_0.lg": b""}
     (img / "sub").mkdir()
     for name, content in contents.items():
         (img / name).write_bytes(content)
@@ -296,6 +296,7 @@ def test_what_is_left_out_is_told_at_once(tmp_path: Path, capsys: pytest.Capture
         "two captions of one image: 1 (test/test_0)",
         "no caption for the image: 1 (test/img/unnamed.png)",
         "does not convert to symLG",
+        "the ground truth of a test set is made from its captions: 1 (test/img/test_0.lg)",
         "no ink on it that stands out",
         "damaged image",
     ):

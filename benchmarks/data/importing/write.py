@@ -106,6 +106,8 @@ def _spooled(
             start, size = spool.tell(), spool.write(_png(prepared.image))
             told = found.name, found.split, caption.tokens, found.writer, found.latex
             yield Row(*told, dict(caption.changes), prepared.done, start, size)
+    for graph in source.tables(".lg"):
+        source.leave_out(graph, "a label graph; the ground truth of a test set is made from its captions")
     for image in source.unnamed_images():
         source.leave_out(image, NO_CAPTION)
 
