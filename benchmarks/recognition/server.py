@@ -53,11 +53,13 @@ class Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(2 * self.server.seconds)
 
     def do_GET(self) -> None:
-        if urlsplit(self.path).path == "/":
+        try:
+            self.query()
+        except Refused as refused:
+            self.answer(refused.status, {"error": str(refused)})
+        else:
             limits = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
             self.answer(200, {"network": self.server.recognizer.name, **limits})
-        else:
-            self.answer(404, {"error": f"there is only /, not {self.path[:80]}"})
 
     def do_POST(self) -> None:
         try:
@@ -75,16 +77,22 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(200, found)
 
+    def query(self) -> str:
+        """What the address asks, after the only path."""
+        with suppress(ValueError):  # of http://[
+            if (address := urlsplit(self.path)).path == "/":
+                return address.query
+        raise Refused(404, f"there is only /, not {self.path[:80]}")
+
     def count(self) -> int:
-        value = parse_qs(urlsplit(self.path).query).get("nbest", ["5"])[-1]
+        value = parse_qs(self.query()).get("nbest", ["5"])[-1]
         if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= 100):
             raise Refused(400, f"nbest must be a whole number from 1 to 100, not {value[:40]!r}")
         return int(value)
 
     def picture(self) -> bytearray:
         """The body, read until the client's time is over."""
-        if urlsplit(self.path).path != "/":
-            raise Refused(404, f"there is only /, not {self.path[:80]}")
+        self.query()
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal()):
             raise Refused(411, "send the picture as the body of the request, with its Content-Length")

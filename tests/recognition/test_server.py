@@ -123,6 +123,7 @@ BAD = {
     "negative": ({"body": None, "Content-Length": "-1"}, 411, "Content-Length"),
     "chunked": ({"body": iter([PNG])}, 411, "Content-Length"),
     "elsewhere": ({"path": "/etc/passwd", "body": PNG}, 404, "only /"),
+    "no address": ({"method": "GET", "path": "ftp://["}, 404, "only /"),
     "count": ({"path": "/?nbest=many", "body": PNG}, 400, "nbest must be"),
     "method": ({"method": "PUT", "body": b"x"}, 501, "Unsupported method"),
     "bug": ({"body": b"bug"}, 500, "probably a bug"),
