@@ -236,11 +236,12 @@ def test_the_coarse_grid_leaves_a_gpu_few_shapes(crohme, monkeypatch):
     """Shapes in four epochs of `gpu` on CROHME, each of which is recorded, and the share of the most frequent ones."""
     archive = open_archive(crohme)
     config, samples = resolve("comer-fusion", "gpu", 7, archive), archive.samples("train")
-    measured, distortion = {}, TrainingSet(samples, config).distortion
+    grids = {coarse: config.changed({"training.batching.coarse": coarse}) for coarse in (True, False)}
+    sets = {coarse: TrainingSet(samples, grid) for coarse, grid in grids.items()}
+    measured, distortion = {}, sets[True].distortion
     drawn = cache(lambda epoch, index: distortion(epoch, index, config.augmentation))  # the same on either grid
     monkeypatch.setattr(TrainingSet, "distortion", lambda _, epoch, index, augmentation: drawn(epoch, index))
-    for coarse in (True, False):
-        training = TrainingSet(samples, config.changed({"training.batching.coarse": coarse}))
+    for coarse, training in sets.items():
         shapes, pixels = Counter(), 0
         for epoch in (10, 40, 70, 100):
             for indices in training.plan(epoch):

@@ -154,11 +154,14 @@ def test_readings_do_not_depend_on_how_much_is_read_at_once(cells: int, monkeypa
     assert any(several) == (cells > 0)
 
 
-@pytest.fixture(scope="module", params=["densewap", "comer-fusion"])
+LAYERS = {"densewap": {"num_layers": 1}, "comer-fusion": {"num_layers": 1, "num_decoder_layers": 2}}
+
+
+@pytest.fixture(scope="module", params=LAYERS)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Network, Config]:
     """Small networks; that of the page to draw on, which was trained, is exported by tests/export/test_draw.py."""
     folder = tmp_path_factory.mktemp(request.param)
-    model, config = known(request.param, num_layers=(1, 1, 1))
+    model, config = known(request.param, **LAYERS[request.param])
     write_onnx(model, config, folder)
     return folder, model, config
 

@@ -15,6 +15,7 @@ from hmerbench.benchmarks.performance import bench
 from hmerbench.benchmarks.report.documents import update_table
 from hmerbench.models.layers import Dropout
 from hmerbench.models.settings import CoMERSettings, LanguageConfig
+from tests.helpers.fork_server import forked
 
 NETWORK = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=24, dc=4)
 LANGUAGE = LanguageConfig(character_size=2, widths=2, filters=2, hidden=4)
@@ -117,7 +118,8 @@ def test_a_busy_machine_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert ("not quiet" in capsys.readouterr().err) == busy
 
 
-def test_peak_memory_is_measured_in_a_fresh_process() -> None:
+def test_peak_memory_is_measured_in_a_fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "get_context", {"spawn": forked()}.__getitem__)  # not off this process either
     ballast = b"x" * 2**30  # of this process, not the measured one
     measured = bench.peak("search_beam10_30steps_fp32", TINY, 1)
     assert measured["unit"] == "MiB" and 50 < measured["fast"] < len(ballast) / 2**20
