@@ -135,7 +135,7 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
 def test_four_scales_recognize_more_than_one(crohme):
     """The criterion for the scales of the preset medium: training expressions, a quarter of their symbols replaced."""
     run, archive = RunFolder(MEDIUM), open_archive(crohme)
-    some = evenly([(id_, tokens) for id_, tokens in archive.captions("train").items() if len(tokens) <= 12], 12)
+    some = evenly([(id_, tokens) for id_, tokens in archive.captions("train").items() if len(tokens) <= 30], 30)
     samples = [Sample(id_, tuple(tokens), archive.image("train", id_)) for id_, tokens in some]
     samples = [s for s in with_ink(samples, archive.inkml) if s.ink]
     write = Substitution(samples, run.settings.data.substitution)
