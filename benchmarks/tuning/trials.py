@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.samples import Sample, evenly, hold_out
+from hmerbench.benchmarks.data.samples import Sample, hold_out
 from hmerbench.benchmarks.errors import Diverged, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.place import Place
@@ -73,7 +73,8 @@ class Job:
     def samples(self, archive: Archive) -> list[Sample] | None:
         """The expressions of a check: those that judged the study's trials are not among them. None: all."""
         base = self.problem.base
-        return without_judges(evenly(archive.samples("train"), base.data.limit), base) if self.check else None
+        limits = base.data.max_area, base.data.limit  # as a trial asks for them
+        return without_judges(archive.samples("train", *limits), base) if self.check else None
 
     def opened(self) -> optuna.Study:
         """Open the study, creating it if missing, with every option of the sampler and pruner given explicitly."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from zipfile import ZipFile
 
 import optuna
@@ -183,7 +184,10 @@ def test_a_check_is_judged_by_expressions_that_judged_no_trial(given, archive: P
     samples = evenly(data.samples("train"), problem.base.data.limit)
     _, judges = hold_out(samples, problem.base.heldout, seed)
     check = job.on_other_data()
-    _, others = hold_out(check.samples(data) or [], check.problem.base.heldout, check.problem.base.seed)
+    recorded: Any = Mock(**{"samples.side_effect": data.samples})
+    _, others = hold_out(check.samples(recorded) or [], check.problem.base.heldout, check.problem.base.seed)
+    limits = problem.base.data.max_area, problem.base.data.limit  # of images of one's own, as in a trial
+    recorded.samples.assert_called_once_with("train", *limits)
     assert check.problem.base.seed == seed + 1 and judges and others
     assert not {sample.id for sample in judges} & {sample.id for sample in others}
     assert len(others) == heldout_size(check.problem.base, data, checks=True)
