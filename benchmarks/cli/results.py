@@ -99,7 +99,9 @@ def doctor(
 def regress(
     context: typer.Context,
     crohme: options.Crohme = None,
-    baseline: Annotated[Path, typer.Option(help="file to compare with")] = RESULTS / "baseline.json",
+    baseline: Annotated[
+        Path, typer.Option(help="file to compare with; it measures the runs in reproduced/ beside it")
+    ] = RESULTS / "baseline.json",
     parts: Annotated[str, typer.Option(help="parts of the fixed job: scores numerics training; default: all")] = "",
     accept: Annotated[bool, typer.Option("--update", help="make the current measurements the baseline")] = False,
     reason: Annotated[str, typer.Option(help="why the baseline changes; recorded in it")] = "",

@@ -46,7 +46,7 @@ def read_corpus(folder: Path, line_ends: bool = True) -> Corpus:
 def caption_corpus(archive: Archive) -> Corpus:
     """The LaTeX of an archive's training captions, each a line and every token a word spelled as it is written.
 
-    The test set is what a trial of a recognizer holds out (`benchmarks trial`), so that both can be judged together by
+    The test set is what a trial of a recognizer holds out (`hmerbench trial`), so that both can be judged together by
     formulas that neither has seen. Of the others every tenth formula is for validation: by formula, as the same ones
     occur many times. The lines are shuffled, as captions may be sorted by length. All symbols of the dictionary are
     words, even those that do not occur.

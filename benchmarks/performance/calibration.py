@@ -1,4 +1,4 @@
-"""`benchmarks calibrate`: what makes a confidence of the evidence of a reading is fitted on held-out training
+"""`hmerbench calibrate`: what makes a confidence of the evidence of a reading is fitted on held-out training
 expressions, and checked on test images, on pictures unlike CROHME's, and on such as show no expression.
 
 results/confidence.csv has a row for each picture that was read for this, with its evidence and whether the reading is

@@ -1,4 +1,4 @@
-"""`benchmarks trial`: what a change of the recipe is worth, by training expressions alone; no test year is read.
+"""`hmerbench trial`: what a change of the recipe is worth, by training expressions alone; no test year is read.
 
 A trial is a shortened training without the held-out expressions: about a sixth of the training set, split by writer's
 sheet, of which those are read whose formula occurs nowhere in the rest (719 of CROHME). They are scored like a test
