@@ -4,7 +4,7 @@ What is published of a set comes from its file in benchmarks/datasets/; of one's
 """
 
 import json
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:
         "url": known.get("url", path.name),
         "license": known.get("license_url") or known.get("license", "not stated"),
         "creator": [{"@type": "sc:Person", "name": name} for name in known.get("creators", ["not stated"])],
-        "datePublished": known.get("published") or date.fromtimestamp(path.stat().st_mtime).isoformat(),
+        "datePublished": known.get("published") or f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d}",
         "citeAs": known.get("cite", "not stated"),
         "version": "1.0.0",
         "rai:dataLimitations": _limitations(report),

@@ -1,6 +1,8 @@
 """The passport of an archive: what its splits have, how they are written, and what they share; as Croissant, too."""
 
 import json
+import os
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,13 @@ def test_croissant_is_valid_and_reads_captions(archive: Path, tmp_path: Path, ml
     assert croissant.write(report, archive, target) == f"{target}: valid Croissant"
     keys = json.loads(target.read_text())
     needed = {"@context", "@type", "conformsTo", "description", "license", "name", "url", "creator", "datePublished"}
+    os.utime(archive, (1767311940, 1767311940))  # a minute before 2026-01-02 in UTC
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        dated = croissant.croissant(report, archive)["datePublished"]
+    time.tzset()
+    assert dated == "2026-01-01"
     assert needed <= keys.keys() and keys["name"] == "mine" and keys["license"] == "not stated"
     data = mlcroissant.Dataset(jsonld=str(target))
     assert not data.metadata.issues.errors
