@@ -122,6 +122,7 @@ def test_a_command_of_before_says_what_became_of_it(before: str, words: str) -> 
         ("regress --reason why", "--reason: does not go with a comparison; give --update"),
         ("regress --record 4 --parts scores", "--record 4: retrains, but --parts leaves out training"),
         ("export run --images 9", "--images: does not go with an export; --compare reads them"),
+        (f"export {ROOT / 'README.md'} --compare a", "README.md: a comparison tells what a run reads; give its folder"),
         ("export run --compare a --to hub", "--to: does not go with --compare"),
         ("compare a --changed b", "--changed: does not go with runs; give --ground-truth"),
         (f"compare {ROOT / 'README.md'} b", "README.md: a file of predictions is compared on a ground truth"),

@@ -116,13 +116,14 @@ def export(
     if to not in ("onnx", "hub"):
         raise UserError(f"--to '{to[:40]}': choose onnx or hub")
     run = run or default_weights()
+    if (compare or to == "hub") and not run.is_dir():
+        why = "a comparison tells what a run reads" if compare else "a model card tells the scores of a run"
+        raise UserError(f"{run}: {why}; give its folder")
     if compare:
         from hmerbench.benchmarks.data.archive import open_archive
         from hmerbench.benchmarks.export.compare import bench_export, page
 
         return print(page(bench_export(open_archive(compare, trains=False), [run], results, images)))
-    if to == "hub" and not run.is_dir():
-        raise UserError(f"{run}: a model card tells the scores of a run; give its folder")
     recognizer = Recognizer.load(run)
     config = recognizer.config
     folder = output or results / f"local/{to}/{config.recipe}-{config.preset}-seed{config.seed}-{weights}"
