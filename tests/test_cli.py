@@ -133,7 +133,7 @@ def test_options_of_the_other_form_are_refused(in_process: Run, line: str, words
     assert code == 1 and words in said and said.count("\n") == 1
 
 
-def test_scripts_of_lgeval_keep_their_names(tmp_path: Path) -> None:
+def test_scripts_of_lgeval_keep_their_names(in_process: Run, tmp_path: Path) -> None:
     """By the command and as programs on the PATH."""
     (tmp_path / "tex").mkdir()
     (tmp_path / "tex/a.txt").write_text("%a\n$x ^ { 2 }$")
@@ -143,8 +143,8 @@ def test_scripts_of_lgeval_keep_their_names(tmp_path: Path) -> None:
     path = f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["tex2symlg", "tex", "two"], cwd=tmp_path, env={"PATH": path}, check=True, capture_output=True)
     assert (tmp_path / "one/a.lg").read_text() == (tmp_path / "two/a.lg").read_text()
-    unknown = program("lgeval", "evalute", cwd=tmp_path)
-    assert unknown.returncode == 1 and "error: no script called 'evalute': choose one of tex2symlg" in unknown.stderr
+    code, said = in_process("lgeval", "evalute")
+    assert code == 1 and "error: no script called 'evalute': choose one of tex2symlg" in said
     refused = program("lgeval", "evaluate", "one", cwd=tmp_path)
     assert refused.returncode == 2 and refused.stderr.startswith("Usage: evaluate OUTDIR GTDIR")
 
