@@ -40,8 +40,8 @@ from hmerbench.models.vocab import SPECIAL, Vocabulary
 from hmerbench.models.weights import load_weights
 
 
-def others(config: Config, device: torch.device) -> list[Network]:
-    """The other networks of a run, ready to read.
+def others(config: Config, device: torch.device, words: Vocabulary) -> list[Network]:
+    """The other networks of a run, ready to read; `words` are those of its own.
 
     Raises UserError for weights that are not those the run was made with, and for a network that cannot read as the run
     does; CheckpointError for weights that cannot be loaded.
@@ -57,6 +57,10 @@ def others(config: Config, device: torch.device) -> list[Network]:
             raise UserError(f"{path}: {its.recipe} reads alone; give runs of networks of CoMER's kind")
         if config.search.direction not in network.settings.directions:
             raise UserError(f"{path}: {its.recipe} does not read {config.search.direction}; give another run")
+        if network.vocabulary.words != words.words:
+            raise UserError(
+                f"{path}: its network has other words than this run's; give runs trained on the same captions"
+            )
         if its.data.scale != config.data.scale:
             raise UserError(
                 f"{path}: its network reads images at scale {its.data.scale:g}, this run at {config.data.scale:g}; "
@@ -249,7 +253,7 @@ class ConfiguredSearcher:
         self.lines = Lines(config.search.language, model.vocabulary) if config.search.language.weights else None
         self.bf16 = in_bf16(config.search.bf16, device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
-            self.read = searcher(model, *others(config, device))
+            self.read = searcher(model, *others(config, device, model.vocabulary))
 
     @torch.inference_mode()
     def __call__(

@@ -1,5 +1,6 @@
 """Networks that read together with a run's own (`search.together`)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,19 @@ from hmerbench.benchmarks.recognition.predict import others, recognize
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.network import Network, build
+from hmerbench.models.vocab import Vocabulary
 from hmerbench.models.weights import pack_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")
 
 
-def untrained(folder: Path, config: Config, seed: int = 1) -> RunFolder:
+def untrained(folder: Path, config: Config, seed: int = 1, words: Sequence[str] = ()) -> RunFolder:
     """A finished run of a network that has learned nothing."""
     torch.manual_seed(seed)
     run = RunFolder(folder, config)
     run.write("config.yaml", config.to_yaml())
-    run.write("best.safetensors", pack_weights(build(config.model)))
+    run.write("best.safetensors", pack_weights(build(config.model, Vocabulary(words))))
     return run
 
 
@@ -46,7 +48,7 @@ def test_all_networks_are_heard(archive: Path) -> None:
     first = untrained(archive / "first", tiny_config(archive))
     second = untrained(archive / "second", tiny_config(archive, recipe="bttr-baseline"), 2)
     samples = open_archive(archive).samples("2014")
-    one, two = (others(together(archive, run), CPU)[0] for run in (first, second))
+    one, two = (others(together(archive, run), CPU, Vocabulary())[0] for run in (first, second))
     both = read(one, together(archive, second), samples)
     assert both == {id_: pytest.approx(scores) for id_, scores in read(two, together(archive, first), samples).items()}
     for alone in (one, two):
@@ -59,16 +61,18 @@ def test_what_does_not_fit_is_refused(archive: Path) -> None:
     made = together(archive, run)
     run.write("best.safetensors", run.weights_file.read_bytes() + b"more")
     with pytest.raises(UserError, match="this run was made with other weights; restore them"):
-        others(made, CPU)
+        others(made, CPU, Vocabulary())
     run.weights_file.unlink()
     with pytest.raises(UserError, match="this run reads together with these weights; restore them"):
-        others(made, CPU)
+        others(made, CPU, Vocabulary())
+    mine = [*Vocabulary().words, "\\zeta"]
     small = tiny_config(archive, {"data": {"scale": 0.5}})
-    for config, message in (
-        (small, "reads images at scale 0.5, this run at 1; give runs of the same scale"),
-        (resolve("bttr-uni", "smoke", 7), "bttr-uni does not read both; give another run"),
-        (resolve("densewap", "smoke", 7), "densewap reads alone; give runs of networks of CoMER's kind"),
+    for config, words, message in (
+        (tiny_config(archive), mine, "has other words than this run's; give runs trained on the same captions"),
+        (small, (), "reads images at scale 0.5, this run at 1; give runs of the same scale"),
+        (resolve("bttr-uni", "smoke", 7), (), "bttr-uni does not read both; give another run"),
+        (resolve("densewap", "smoke", 7), (), "densewap reads alone; give runs of networks of CoMER's kind"),
     ):
-        other = untrained(archive / config.recipe, config)
+        other = untrained(archive / config.recipe, config, words=words)
         with pytest.raises(UserError, match=message):
-            others(together(archive, other), CPU)
+            others(together(archive, other), CPU, Vocabulary())
