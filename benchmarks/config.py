@@ -94,8 +94,9 @@ class Augmentation(Strict):
 
     @model_validator(mode="after")
     def _scale_is_a_range(self) -> "Augmentation":
-        if self.scale and self.scale[0] > self.scale[1]:
-            raise ValueError(f"scale is a range, the smaller factor first, not {list(self.scale)}")
+        for scale in (self.scale, self.scale_of_others):
+            if scale and scale[0] > scale[1]:
+                raise ValueError(f"scale is a range, the smaller factor first, not {list(scale)}")
         return self
 
     @property
@@ -201,6 +202,12 @@ class Language(Strict):
     """of its log-probability, relative to that of one direction of the search (ours)"""
     length: float = 0.0
     """added to the score for each token (ours)"""
+
+    @model_validator(mode="after")
+    def _has_weights(self) -> "Language":
+        if (self.weight or self.length) and not self.weights:
+            raise ValueError("weight and length are of a language model: name its `weights`")
+        return self
 
     @property
     def path(self) -> Path:

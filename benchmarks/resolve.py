@@ -42,6 +42,8 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     preset_name, preset_keys, preset_source = read_named("presets", preset)
     source = f"{recipe_source} with {preset_source}"
     keys = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
+    if preset_keys.get("augmentation", {}) is None and recipe_keys.get("augmentation") == {"scale": None}:
+        keys["augmentation"] = None  # as in the other rows, which do not scale either
     scale = (preset_keys.get("augmentation") or {}).get("scale")
     if scale and (augmentation := keys["augmentation"]) and augmentation["scale"] is None:
         keys["augmentation"] = augmentation | {"scale_of_others": scale}

@@ -350,6 +350,7 @@ def test_settings_are_read_back(tmp_path):
         ("search: {beam_size: 57}", "search.beam_size must be at most 56"),
         ("search: {language: {weigths: x}}", "search.language.weigths: no such key; did you mean search.language.w"),
         ("search: {language: {weight: -1.0}}", "search.language.weight: Input should be greater than or equal to 0"),
+        ("search: {language: {weight: 0.3}}", "search.language: weight and length are of a language model: name its"),
         ("search: {language: {weights: nowhere}}", "there is no nowhere"),
         ("search: {together: {runs: [nowhere]}}", "search.together.runs: there is no nowhere/best.safetensors"),
         ("search: {together: {digests: [ab]}}", "search.together.digests: this is not a setting of a recipe or preset"),

@@ -181,6 +181,11 @@ def test_a_row_without_scaling_takes_as_many_steps_as_the_others_of_its_preset(t
         assert without == with_
         steps.add(without)
     assert len(steps) == 3
+    preset.write_text("base: small\naugmentation: null")  # no row scales
+    assert resolve("bttr", str(preset), 7).augmentation is None
+    preset.write_text("base: small\naugmentation: {scale: [1.4, 0.7]}")
+    with pytest.raises(UserError, match="the smaller factor first"):
+        resolve("bttr", str(preset), 7)
     plain = resolve("bttr", "small", 7)
     assert "scale_of_others" not in plain.to_yaml() and rows[0].to_yaml().count("scale_of_others") == 1
     assert rows[0].digest != plain.digest and "scale_of_others" not in rows[1].to_yaml()
