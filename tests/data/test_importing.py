@@ -286,6 +286,9 @@ def test_what_is_left_out_is_told_at_once(tmp_path: Path, capsys: pytest.Capture
     contents = {"bad.png": encoded(1), "twice.png": encoded(1), "sub/twice.png": encoded(2), "blank.png": blank}
     contents |= {"cut.png": encoded(1)[:90], "odd.png": encoded(3), "unnamed.png": encoded(4), "test_0.lg": b""}
     (img / "sub").mkdir()
+    (tmp_path / "source/more/test/img").mkdir(parents=True)
+    (tmp_path / "source/more/test/caption.txt").write_text("test_1\tz")
+    (tmp_path / "source/more/test/img/test_1.png").write_bytes(encoded(5))
     for name, content in contents.items():
         (img / name).write_bytes(content)
     import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
@@ -294,6 +297,7 @@ def test_what_is_left_out_is_told_at_once(tmp_path: Path, capsys: pytest.Capture
         "caption has a { without its }: 1 (bad)",
         "no image for the caption: 1 (gone)",
         "two captions of one image: 1 (test/test_0)",
+        "another image of its name: 1 (test/test_1)",
         "no caption for the image: 1 (test/img/unnamed.png)",
         "does not convert to symLG",
         "the ground truth of a test set is made from its captions: 1 (test/img/test_0.lg)",

@@ -74,7 +74,7 @@ def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep
     console.print(f"{path}: {reader.name}")
     with tempfile.TemporaryFile(dir=target.parent) as spool:
         rows = list(_spooled(reader.read(source), source, spool, limits, tidy))
-        rows = _unique(_scorable(chosen(rows, choice, source), source), source)
+        rows = _unique(_scorable(chosen(rows, choice, source), source), source, spool)
         listing = target.with_suffix(LISTING)
         with listing.open("w", encoding="utf-8") as file:
             for row in rows:
@@ -136,15 +136,21 @@ def _scorable(rows: list[Row], source: Source) -> Iterator[Row]:
             yield row
 
 
-def _unique(rows: Iterator[Row], source: Source) -> list[Row]:
+def _unique(rows: Iterator[Row], source: Source, spool: IO[bytes]) -> list[Row]:
     """The rows with splits and ids that can be names of files, each once in its split."""
     kept: dict[tuple[str, str], Row] = {}
     for row in rows:
         row.split, row.id = (re.sub(r"^[^\w]|[^\w.+-]", "_", name) for name in (row.split, row.id))
         if (other := kept.setdefault((row.split, row.id), row)) is not row:
             same = "two captions of one image" if other.tokens != row.tokens else "listed twice"
+            same = same if _image(other, spool) == _image(row, spool) else "another image of its name"
             source.leave_out(f"{row.split}/{row.id}", same)
     return [kept[key] for key in sorted(kept)]
+
+
+def _image(row: Row, spool: IO[bytes]) -> bytes:
+    spool.seek(row.start)
+    return spool.read(row.size)
 
 
 def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, object]) -> None:
@@ -165,8 +171,7 @@ def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, ob
                     if lines := "".join(f"{id_}\t{words}\n" for id_, words in told.items() if words):
                         _add(archive, f"data/{split}/{file}", lines.encode(), zipfile.ZIP_DEFLATED)
                 for row in mine:
-                    spool.seek(row.start)
-                    _add(archive, f"data/{split}/img/{row.id}.png", spool.read(row.size), zipfile.ZIP_STORED)
+                    _add(archive, f"data/{split}/img/{row.id}.png", _image(row, spool), zipfile.ZIP_STORED)
             _add(archive, f"data/{PREPARED_MARKER}", json.dumps(record, sort_keys=True).encode(), zipfile.ZIP_STORED)
         os.replace(partial, target)
 
