@@ -88,10 +88,9 @@ class TrainingProgress(Progress):
         """End an epoch; `line` is its entry in the history."""
         self.advance(self.run_task)
         validated = f", val token ExpRate {line['val_token_exprate']:.2f}" if "val_token_exprate" in line else ""
-        self.console.print(
-            f"{self.name}: epoch {line['epoch']}/{self.epochs} loss {line['loss']:.4f}, "
-            f"{line['images_per_s']:.0f} images/s{validated}"
-        )
+        if not self.disable:  # other processes of a team are quiet
+            done = f"{self.name}: epoch {line['epoch']}/{self.epochs} loss {line['loss']:.4f}"
+            self.console.print(f"{done}, {line['images_per_s']:.0f} images/s{validated}")
 
 
 def counted(n: int, noun: str) -> str:

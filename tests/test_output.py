@@ -10,6 +10,7 @@ import pytest
 
 from hmerbench.benchmarks.cli.main import main
 from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.printing import TrainingProgress
 from hmerbench.benchmarks.runtime import configure_output
 from hmerbench.evaluation.scoring.inputs import tsv
 from tests.helpers.made_up import put_expressions
@@ -82,3 +83,10 @@ def test_commands_print_in_any_encoding(
     assert main() == 0
     text = printed.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
     assert says in text and not set("–→≤") & set(text)
+
+
+def test_one_process_of_a_team_prints_its_epochs(capfd: pytest.CaptureFixture[str]) -> None:
+    for quiet, lines in ((True, 0), (False, 1)):
+        with TrainingProgress("comer/tiny-seed7", 2, 0, quiet) as report:
+            report.line({"epoch": 1, "loss": 2.5, "images_per_s": 40.0})
+        assert capfd.readouterr().err.count("epoch 1/2 loss 2.5000, 40 images/s") == lines
