@@ -65,6 +65,10 @@ class NetworkSettings:
         if name := vars(cls).get("network"):
             if "code" not in vars(cls):  # inherited, it would be the code of another network
                 raise TypeError(f"{cls.__name__} must say where its network is, as in code: ClassVar = 'module:Class'")
+            if lacking := [key for key in ("searcher", "sizes") if not hasattr(cls, key)]:
+                raise TypeError(
+                    f"{cls.__name__} must have {' and '.join(lacking)}, as those of models/settings.py have"
+                )
             NETWORKS[name] = cls
 
     @property

@@ -50,6 +50,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     [
         ("from torch import nn", "from torhc import nn", "models/counting.py cannot be imported (ModuleNotFoundError:"),
         ("@dataclass(frozen=True, config=STRICT)", "", "decorate CountingSettings with pydantic's @dataclass"),
+        ("(WAPSettings)", "(WAPSettings.__mro__[2])", "CountingSettings must have searcher and sizes, as those of"),
         (
             'code: ClassVar = "hmerbench.models.counting:Counting"',
             "pass",
