@@ -61,9 +61,9 @@ def _effort(theirs: Config, weights: Path, preset: str) -> dict[str, Any]:
     """How the run is trained: as a preset says, or as the weights were, but less."""
     if preset:
         _, keys, _ = read_named("presets", preset)
-        named_ = {"recipe": theirs.recipe, "preset": f"{Path(preset).stem}-from-{theirs.preset}"}
-        own = {key: keys[key] for key in ("training", "augmentation") if key in keys}
-        effort = validate(Config, named_ | own, preset)
+        keys |= {"recipe": theirs.recipe, "preset": f"{Path(preset).stem}-from-{theirs.preset}"}
+        # all of it, so that no misspelt section is passed over, but for what `resolve` alone understands
+        effort = validate(Config, {key: keys[key] for key in keys.keys() - {"model", "select"}}, preset)
         return effort.model_dump(mode="json", include={"preset", "training", "augmentation"})
     less = {"training.epochs": EPOCHS, "training.optimizer.lr": RATE * theirs.training.optimizer.lr}
     less |= {"training.batching.curriculum": 0, "training.early_stop": None}

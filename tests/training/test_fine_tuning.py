@@ -164,6 +164,9 @@ def test_a_preset_says_how_it_is_trained(begun: tuple[RunFolder, Path], tmp_path
     run = fine_tuned(begun[0].path, str(preset), 7, open_archive(begun[1]), tmp_path)
     assert run.preset.startswith("short-from-") and run.settings.training.epochs == 2
     assert run.settings.data.scale == begun[0].settings.data.scale and run.settings.model == begun[0].settings.model
+    preset.write_text("trainng: {epochs: 2}")
+    with pytest.raises(UserError, match=r"short\.yaml: trainng: no such key; did you mean training"):
+        fine_tuned(begun[0].path, str(preset), 7, open_archive(begun[1]), tmp_path)
 
 
 def test_on_the_command_line(
