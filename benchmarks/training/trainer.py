@@ -23,7 +23,7 @@ from hmerbench.benchmarks.environment import Execution, environment
 from hmerbench.benchmarks.errors import Diverged, UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.printing import TrainingProgress, err_console
-from hmerbench.benchmarks.recognition.predict import read_right
+from hmerbench.benchmarks.recognition.predict import ConfiguredSearcher, read_right
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
@@ -118,6 +118,9 @@ class Trainer:
         if self.state.finished:
             self._restore_weights()
             return
+        search = self.config.search
+        if self.team.rank == 0 and (search.language.weights or search.together.runs):  # do they fit? not after epochs
+            ConfiguredSearcher(self.learner.inference_model(None), self.config, self.team.device)
         if self.team.rank == 0:
             self.folder.write("config.yaml", self.config.to_yaml())
             self._write_environment(resumed)

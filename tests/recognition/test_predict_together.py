@@ -13,6 +13,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.predict import others, recognize
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.trainer import train
 from hmerbench.models.network import Network, build
 from hmerbench.models.vocab import Vocabulary
 from hmerbench.models.weights import pack_weights
@@ -76,3 +77,6 @@ def test_what_does_not_fit_is_refused(archive: Path) -> None:
         other = untrained(archive / config.recipe, config, words=words)
         with pytest.raises(UserError, match=message):
             others(together(archive, other), CPU, Vocabulary())
+    with pytest.raises(UserError, match=message):  # before any epoch
+        train(RunFolder(archive / "late", together(archive, other)), open_archive(archive))
+    assert not (archive / "late/config.yaml").exists()
