@@ -70,7 +70,9 @@ def train(
     start: Annotated[
         Path | None,
         typer.Option(
-            "--from", help=f"weights to start from: {WEIGHTS}; without --preset, trained as they were, but less"
+            "--from",
+            help=f"weights to start from: {WEIGHTS}; trained as they were, but less, or as --preset's training and "
+            "augmentation say",
         ),
     ] = None,
 ) -> None:
