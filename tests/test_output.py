@@ -34,7 +34,7 @@ def test_every_text_can_be_printed(encoding: str, printed: bytes) -> None:
     assert "37–41 ≤ 1, ±2.0, a→b…∥ é\udcff\ud800".encode(encoding, "plain") == printed
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
 def test_a_command_prints_its_table_in_any_encoding(encoding: str) -> None:
     command = [sys.executable, "-m", "hmerbench", "ls"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, env=os.environ | {"PYTHONIOENCODING": encoding})
