@@ -25,7 +25,6 @@ from hmerbench.benchmarks.data.layout import WRITERS, abridged, counted_words, u
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
-from hmerbench.evaluation.lgeval.results_folder import beside
 from hmerbench.evaluation.stores import MAX_CAPTIONS
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 
@@ -154,7 +153,8 @@ def _image(row: Row, spool: IO[bytes]) -> bytes:
 
 
 def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, object]) -> None:
-    with beside(str(target)) as partial:
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:  # of this import alone
+        partial = Path(scratch, target.name)
         with zipfile.ZipFile(partial, "w") as archive:
             for split in sorted({row.split for row in rows}):
                 mine = [row for row in rows if row.split == split]
