@@ -58,6 +58,8 @@ def score(
             print(json.dumps(asdict(result.score)))
             if second and second[0]:
                 print(json.dumps(asdict(second[0])))
+            elif second:
+                print(told(*second), file=sys.stderr)
         else:
             _print_score(result.score)
             if second:

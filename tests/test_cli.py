@@ -187,6 +187,7 @@ def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, arguments: list[
         ("tune --recipe btr", "no recipe called 'btr'"),
         ("trial --epochs 1 --recipe btr", "no recipe called 'btr'"),
         ("reproduce-lm --recipes lm-char", "no recipe called 'lm-char'"),
+        ("reproduce-lm --ptb words --crohme data.zip", "words and data.zip: two texts to train on"),
     ],
 )
 def test_a_misspelt_name_is_refused_before_data_is_made(

@@ -300,6 +300,8 @@ def reproduce_lm(
     from hmerbench.benchmarks.reproduce import reproduce_language_models
     from hmerbench.benchmarks.runs.workspace import open_data
 
+    if ptb and crohme:
+        raise UserError(f"{ptb} and {crohme}: two texts to train on; give --ptb or --crohme")
     placing, numbers = Placing(engine, jobs, cpus, gpus), options.parse_seeds(seeds)
     asked = [resolve(recipe, seed) for recipe in parse_list(recipes) for seed in numbers]  # before data is made
     reproduce_language_models(asked, ptb or open_data(crohme, results), results, placing, force)

@@ -16,11 +16,7 @@ TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # px: the range of nine in ten
 def gray_of(picture: Image.Image) -> np.ndarray:
     """The brightness of a picture, (H, W) uint8: transparency is filled in, 16 bits are stretched to the range used."""
     if picture.mode.startswith(("I", "F")):  # 16 bits and more
-        values = np.asarray(picture)
-        low = min(np.nan_to_num(rows).min() for (rows,) in _floats(values))
-        high = max(np.nan_to_num(rows).max() for (rows,) in _floats(values))
-        factor = 255 / max(high - low, 1)
-        return _of_floats(lambda rows: (np.nan_to_num(rows) - low) * factor, values)
+        return stretched(np.asarray(picture))
     if not picture.has_transparency_data:
         return np.array(picture.convert("L"))  # a copy, which torch may write to
     gray, alpha = (np.asarray(band) for band in picture.convert("LA").split())
@@ -31,6 +27,14 @@ def gray_of(picture: Image.Image) -> np.ndarray:
         brighter = sum(((gray - 127) * alpha).sum() for gray, alpha in _floats(gray, alpha))
         paper = 0.0 if brighter > 0 else 255.0
     return _of_floats(lambda gray, alpha: paper + (gray - paper) * alpha / 255, gray, alpha, dtype=np.float32)
+
+
+def stretched(values: np.ndarray) -> np.ndarray:
+    """The range that an array's values use, stretched to 0 to 255: uint8 of the same shape."""
+    low = min(np.nan_to_num(rows).min() for (rows,) in _floats(values))
+    high = max(np.nan_to_num(rows).max() for (rows,) in _floats(values))
+    factor = 255 / max(high - low, 1)
+    return _of_floats(lambda rows: (np.nan_to_num(rows) - low) * factor, values)
 
 
 def _floats(*planes: np.ndarray, dtype: type = np.float64) -> Iterator[list[np.ndarray]]:

@@ -25,7 +25,7 @@ from PIL import Image, ImageOps
 
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.normalize_image import Prepared, prepare
-from hmerbench.benchmarks.data.pictures import gray_of
+from hmerbench.benchmarks.data.pictures import gray_of, stretched
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
@@ -308,8 +308,8 @@ def gray_array(array: np.ndarray, name: str) -> np.ndarray:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
     fits = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
-    if fits and array.dtype == np.uint16:
-        array = (array >> 8).astype(np.uint8)
+    if fits and array.dtype == np.uint16 and array.size:
+        array = stretched(array)  # cameras and scanners fill 10 or 12 of the 16 bits
     elif fits and array.dtype == bool:
         array = array * np.uint8(255)
     elif fits and array.dtype.kind == "f" and array.size and array.min() >= 0 and array.max() <= 1:

@@ -61,6 +61,8 @@ class Handler(BaseHTTPRequestHandler):
             limits = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
             self.answer(200, {"network": self.server.recognizer.name, **limits})
 
+    do_HEAD = do_GET  # without the body, as probes ask
+
     def do_POST(self) -> None:
         try:
             picture, count = self.picture(), self.count()
@@ -116,7 +118,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
         self.close_connection = True
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

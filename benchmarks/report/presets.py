@@ -89,7 +89,7 @@ def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str,
         "epochs": str(config.training.epochs),
         "read at": f"{read_at} by {1 + others} networks" if others else read_at,
         "core-minutes": number_range([minutes for run in runs if (minutes := run.core_minutes)]),
-        "seeds": number_range(Counter(run.recipe for run in runs).values()),
+        "seeds": number_range(Counter(recipe for recipe, _ in {(run.recipe, run.seed) for run in runs}).values()),
     }
 
 

@@ -50,6 +50,7 @@ FORMS = {
     "floats": GRAY / 255,
     "bool": GRAY > 127,
     "uint16": GRAY.astype(np.uint16) * 257,
+    "12 of 16 bits": np.stack([GRAY.astype(np.uint16) * 16] * 3, -1),
 }
 
 

@@ -138,6 +138,12 @@ def test_bad_requests_are_told_why(server: RecognitionServer, name: str) -> None
     assert ask(server, body=PNG)[0] == 200
 
 
+@pytest.mark.parametrize(("path", "status"), [("/", b"200"), ("/elsewhere", b"404")])
+def test_a_probe_gets_the_head_of_the_answer(server: RecognitionServer, path: str, status: bytes) -> None:
+    head, _, body = raw(server, f"HEAD {path} HTTP/1.0\r\n\r\n".encode()).partition(b"\r\n\r\n")
+    assert status in head.splitlines()[0] and b"application/json" in head and not body
+
+
 CHUNKED = b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 

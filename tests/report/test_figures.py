@@ -232,6 +232,7 @@ def test_networks_trained_in_other_runs_have_no_core_minutes(tmp_path: Path) -> 
     put_environment(put_run(tmp_path), threads=1, device="a", gpu=False)
     (run,) = figures.read_runs(tmp_path / "reproduced")
     assert run.core_minutes > 0 and describe_preset(run.settings, [run])["read at"] == "1"
+    assert describe_preset(run.settings, [run, run])["seeds"] == "1"  # two trainings of one seed
     run.settings = run.settings.changed({"search.together.runs": ["other"], "search.scales": [1.0, 1.2]})
     assert run.core_minutes == 0 and describe_preset(run.settings, [run])["read at"] == "1, 1.2 by 2 networks"
 

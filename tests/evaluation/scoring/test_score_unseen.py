@@ -48,8 +48,11 @@ def test_as_json_it_is_a_second_line(data: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_nothing_may_be_left(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    commands.score([data / "p.tsv"], [f"{data}/data:test"], training=f"{data}/data:test")
-    assert capsys.readouterr().out.splitlines()[-1] == "all 4 captions were trained on: no unseen expression is left"
+    for as_json in (False, True):
+        commands.score([data / "p.tsv"], [f"{data}/data:test"], training=f"{data}/data:test", as_json=as_json)
+        out, err = capsys.readouterr()
+        told = (err if as_json else out).splitlines()[-1]
+        assert told == "all 4 captions were trained on: no unseen expression is left"
 
 
 @pytest.mark.parametrize(
