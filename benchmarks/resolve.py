@@ -153,7 +153,7 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
         if base.endswith((".yaml", ".yml")):
             base = str((Path(name).parent / base).resolve())  # `..` and links must not hide a cycle
         keys = merge(read_named(kind, base, *above, name)[1], keys)
-    of_that_name = kind == "recipes" and not above and source == name and stem in names(kind)
+    of_that_name = Path(kind).name == "recipes" and not above and source == name and stem in names(kind)
     if of_that_name and keys != read_named(kind, stem)[1]:
         raise UserError(f"{name}: is not the recipe {stem}, and tables would count it as a seed of that; rename it")
     return stem, keys, source

@@ -47,6 +47,14 @@ def put_run(root: Path, recipe: str, test: float, valid: list[float], seed: int 
     return run
 
 
+def test_a_changed_copy_of_a_shipped_recipe_is_no_seed_of_it(tmp_path):
+    (mine := tmp_path / "lm-char-small.yaml").write_text("base: lm-char-small\n")
+    assert resolve(str(mine), 7) == resolve("lm-char-small", 7)
+    mine.write_text("base: lm-char-small\ntraining: {epochs: 30}\n")
+    with pytest.raises(UserError, match=r"is not the recipe lm-char-small, and tables would count it .*; rename it"):
+        resolve(str(mine), 7)
+
+
 def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     curves = {9: [9.0] * 4 + [7.5, 6.0], 10: [9.0] * 4 + [8.5, 6.0]}  # ports are compared with the first seed
     runs = [put_run(tmp_path / "runs", "lm-char-small", 75.0 + 2 * seed, curve, seed) for seed, curve in curves.items()]
