@@ -280,9 +280,10 @@ def _percent(row: Cells) -> str:
 
 def _trials(rows: Sequence[Cells]) -> Sequence[Cells]:
     """A line for each training: what was changed, what it reads in one size and several, and how it predicts words."""
-    lines: dict[tuple[str, str], Cells] = {}
+    lines: dict[tuple[str, ...], Cells] = {}
     for row in rows:
-        line = lines.setdefault((row["trial"], row["epochs"]), {"change": row["trial"], "epochs": row["epochs"]})
+        named = {"change": row["trial"], **_told_apart(row, rows), "epochs": row["epochs"]}
+        line = lines.setdefault(tuple(named.values()), named)
         line |= dict.fromkeys(READINGS.values(), "") | line
         if row["reading"] in READINGS:
             line[READINGS[row["reading"]]] = _percent(row)
@@ -294,7 +295,15 @@ def _trials(rows: Sequence[Cells]) -> Sequence[Cells]:
 def _readings(rows: Sequence[Cells]) -> Sequence[Cells]:
     """A line for every other reading of a trained network."""
     others = [row for row in rows if row["reading"] not in READINGS]
-    return [{"trained": row["trial"], "read": row["reading"], "read right, %": _percent(row)} for row in others]
+    return [
+        {"trained": row["trial"], **_told_apart(row, rows), "read": row["reading"], "read right, %": _percent(row)}
+        for row in others
+    ]
+
+
+def _told_apart(row: Cells, rows: Sequence[Cells]) -> Cells:
+    """What else tells trainings apart, if anything: recipe, preset and seed, where they are several."""
+    return {name: row[name] for name in ("recipe", "preset", "seed") if len({each[name] for each in rows}) > 1}
 
 
 def _tricks(rows: Sequence[Cells]) -> pd.DataFrame:

@@ -287,6 +287,17 @@ def test_trials_and_tricks_are_tables(tmp_path: Path) -> None:
         "readings": [["as it is", "search.alpha=0.0", "51.5"]],
         "tricks": [["t", "yes", "s", "0 (12)"]],
     }
+    other = row | {"seed": 8, "loss": "", "word_accuracy": ""}  # of a pair of seeds, which are trainings of their own
+    more = [
+        other | {"trial": "as it is", "reading": reading, "exact": 90} for reading in ("as it is", "search.alpha=0.0")
+    ]
+    write_csv(tmp_path / "recipe.csv", [*(row | each for each in done), *more])
+    found = {name: cells_of(text)[2:] for name, text in summary.speed_tables(tmp_path).items()}
+    assert found["trials"][:2] == [
+        ["as it is", "7", "8", "50.5", "45.5", "", "9.5", "0.4422", "89.42"],
+        ["as it is", "8", "8", "45.0", "", "", "9.5", "", ""],
+    ]
+    assert found["readings"][1] == ["as it is", "8", "search.alpha=0.0", "45.0"]
 
 
 def test_who_made_a_run_is_told(tmp_path: Path) -> None:
