@@ -152,6 +152,14 @@ def test_presets_with_a_single_row_are_left_out_of_fig_3(tmp_path: Path) -> None
     assert titles == ["reported", "reproduced, preset gpu"]
 
 
+def test_rates_near_100_by_length_stay_within_their_panel(tmp_path: Path) -> None:
+    put_run(tmp_path, more=190)  # 390 of 400
+    figure = plots.by_length(figures.read_runs(tmp_path))
+    drawn = [line for axis in figure.axes for line in axis.lines]
+    assert max(np.asarray(line.get_ydata(), float).max() for line in drawn) > 97
+    assert all(axis.get_ylim() == (0, 102) and max(axis.get_yticks()) == 100 for axis in figure.axes)
+
+
 def test_the_reported_lengths_add_up_to_table_1() -> None:
     """Counts from the rates by length sum up to Table 1's, but for the row with the misprint."""
     table = {row["model"]: row["exprate"] for row in reference()["table1"]}
