@@ -64,8 +64,9 @@ class Parameter(Strict):
         return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
     def stored(self, value: Any) -> Any:
-        """Encode a setting's value as the study stores it."""
-        return _text(value) if self.choices is not None else value
+        """Encode a setting's value as the study stores it: a choice as it is written in the space, where 1 is 1.0."""
+        choices = self.choices
+        return value if choices is None else _text(next((choice for choice in choices if choice == value), value))
 
     def extremes(self) -> list[Any]:
         """All choices, or both ends of the range."""
@@ -74,7 +75,7 @@ class Parameter(Strict):
     def holds(self, value: Any) -> bool:
         """Whether a value is one of the choices or within the range."""
         if self.choices is not None:
-            return _text(value) in [_text(choice) for choice in self.choices]
+            return value in self.choices
         low, high = self.extremes()
         return isinstance(value, int | float) and low <= value <= high
 

@@ -209,6 +209,14 @@ def test_a_default_is_what_a_trial_with_it_gets(given, archive: Path, tmp_path: 
     assert problem.values({name: problem.parameters[name].stored(problem.defaults[name])}) == problem.defaults
 
 
+def test_a_default_is_found_among_choices_however_its_number_is_written(given, archive: Path, tmp_path: Path) -> None:
+    space = tmp_path / "space.yaml"
+    space.write_text("parameters: {training.label_smoothing: {choices: [0, 0.1]}}")
+    problem = pose("comer-fusion", given["preset"], 7, open_archive(archive), str(space))
+    name = "training.label_smoothing"
+    assert problem.defaults == {name: 0} and problem.parameters[name].stored(0.0) == "0"  # as suggested to a trial
+
+
 def test_settings_that_a_run_fills_in_or_a_preset_turns_off_cannot_be_tuned(given, archive: Path, tmp_path: Path):
     preset, space = tmp_path / "mine.yaml", tmp_path / "space.yaml"
     preset.write_text(f"base: {given['preset']}\naugmentation: null\n")
