@@ -6,6 +6,7 @@ opens, so that smaller files compute at the same speed. A card's front matter ha
 (huggingface_hub's EvalResult): ExpRate of every test set with n, interval and signature.
 """
 
+import copy
 import gc
 import inspect
 import io
@@ -71,7 +72,7 @@ def write_onnx(model: Network, config: Config, folder: Path, weights: str = "flo
             f"{config.recipe}: it reads with a language model or other networks; export a run that reads alone"
         )
     try:
-        network = stepwise(model.cpu().float().eval())
+        network = stepwise(copy.deepcopy(model).cpu().float().eval())  # it may be read with, on a GPU
     except ValueError as error:
         raise UserError(f"cannot be exported: {error}") from None
     encoder, step = (smaller(program, weights) for program in programs(network))

@@ -288,6 +288,15 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def test_an_export_leaves_the_network_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, `export --compare` reads with it after the exports, which bring a network to the CPU."""
+    monkeypatch.setattr(onnx_files, "programs", lambda network: (network, network))
+    monkeypatch.setattr(onnx_files, "smaller", lambda program, weights: b"")
+    model, config = known("densewap")
+    write_onnx(model.double(), config, tmp_path)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+
 @pytest.mark.parametrize("damage", ["none", "empty", "other", "cut"])
 def test_a_damaged_folder_is_refused(exported: tuple[Path, Network, Config], tmp_path: Path, damage: str) -> None:
     for path in exported[0].glob("*") if damage != "none" else ():
