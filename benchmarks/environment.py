@@ -18,7 +18,7 @@ import torch
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.paths import CHECKOUT
-from hmerbench.benchmarks.runtime import CORES, GRAPHS, WORKERS, cores
+from hmerbench.benchmarks.runtime import CORES, GRAPHS, ON_GPU, WORKERS, cores
 
 CODE = ("benchmarks", "models", "evaluation")
 PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna"]
@@ -27,11 +27,14 @@ PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensor
 def best_device(number: int = 0) -> torch.device:
     """A GPU if there is one, else the CPU; on a GPU, switches off what slows down the search or reduces precision.
 
-    Raises UserError for a GPU whose driver is too old, rather than silently use the CPU.
+    Raises UserError for a GPU whose driver is too old, rather than silently use the CPU, and RuntimeError, as CUDA does
+    for a GPU that fails, if a job's GPU is gone.
     """
     if not torch.cuda.is_available():
         if "too old" in (reason := gpu_error()) and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
             raise UserError(f"{reason}; update it, or set CUDA_VISIBLE_DEVICES= (to nothing) to work on the CPU")
+        if ON_GPU in os.environ:
+            raise RuntimeError(f"CUDA error: {reason}")
         return torch.device("cpu")
     torch.backends.cuda.enable_cudnn_sdp(False)  # builds a plan for every step of a search, 0.4 s each on Hopper
     torch.backends.cuda.matmul.allow_tf32 = False  # TF32 keeps 10 of 23 bits; torch's convolutions use it by default

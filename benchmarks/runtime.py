@@ -15,6 +15,7 @@ PLAIN = str.maketrans({"–": "-", "−": "-", "…": "...", "≤": "<=", "≥":
 # variables that say how runs are computed, which the processes of a command inherit (environment.Execution)
 WORKERS, GRAPHS = "HMERBENCH_WORKERS", "HMERBENCH_GRAPHS"
 CORES = "HMERBENCH_CORES"  # of this machine's, those that a job among others may use
+ON_GPU = "HMERBENCH_ON_GPU"  # set for a job that is to use a GPU: without one it ends, to be started again
 
 # oneDNN's 1,024 kernels: a thousand images of 930 shapes are read in 1.6 GB, and 300 as fast as with all kernels kept,
 # which took 2.7 GB. One thread: on two busy cores, two that wait for each other took 174 s for an image, one took 3.5

@@ -21,7 +21,7 @@ from hmerbench.benchmarks import doctor, environment
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.doctor import Check
 from hmerbench.benchmarks.environment import best_device
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import UserError, gpu_failure
 from hmerbench.benchmarks.runs import listing
 from hmerbench.benchmarks.tracking import tracking_store
 from tests.helpers.made_up import put_score
@@ -335,6 +335,10 @@ def test_an_outdated_driver_is_an_error(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     fails("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU")
     assert best_device() == torch.device("cpu")
+    monkeypatch.setenv("HMERBENCH_ON_GPU", "1")  # of a job
+    with pytest.raises(RuntimeError, match=r"^CUDA error: Found no NVIDIA driver on your system$") as gone:
+        best_device()
+    assert gpu_failure(gone.value)
 
 
 def test_tf32_and_cudnn_attention_are_off(monkeypatch):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from hmerbench.benchmarks.errors import FAULTS, UserError, gpu_failure
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import err_console
-from hmerbench.benchmarks.runtime import CORES, configure_libraries, configure_output, cores
+from hmerbench.benchmarks.runtime import CORES, ON_GPU, configure_libraries, configure_output, cores
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.ray_cluster import Ray
@@ -59,7 +59,7 @@ class Placing:
             return self.jobs
         import torch
 
-        if not (gpus := torch.cuda.device_count()):
+        if not (gpus := usable_gpus()):
             return 1
         gib = sum(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus)) / 2**30
         return max(1, min(runs, cores() // RUN_CORES, int(gib / RUN_GIB)))
@@ -71,6 +71,13 @@ class Placing:
 
             return Ray(data, workspace, self.cpus, self.gpus)
         return Processes(data, workspace, logs, jobs)
+
+
+def usable_gpus() -> int:
+    """How many GPUs torch can use: NVIDIA's library counts those with a driver too old for it, too."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 WORK = (
@@ -88,11 +95,9 @@ class Processes:
     """
 
     def __init__(self, data: Path, workspace: Path, logs: Path, share: int):
-        import torch
-
         self.place, self.logs, self.cores = Place(data, workspace), logs, max(1, cores() // share)
         self.threads = None if "OMP_NUM_THREADS" in os.environ else self.cores
-        self.devices = torch.cuda.device_count()
+        self.devices = usable_gpus()
         self.service = MultiProcessService() if self.devices and share > self.devices else None
         self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, result, device
 
@@ -102,7 +107,7 @@ class Processes:
         receiver, sender = context.Pipe(duplex=False)
         jobs_on = Counter(device for *_, device in self.running.values())
         device = min(range(self.devices), key=jobs_on.__getitem__) if self.devices > 1 else None
-        environment = os.environ | {CORES: str(self.cores)}
+        environment = os.environ | {CORES: str(self.cores)} | ({ON_GPU: "1"} if self.devices else {})
         if device is not None:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)

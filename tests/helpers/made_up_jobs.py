@@ -26,6 +26,12 @@ def loses_its_gpu(place: Place) -> None:
     raise RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be reported later")
 
 
+def asks_for_its_device(place: Place) -> None:
+    from hmerbench.benchmarks.environment import best_device  # imports torch, which other jobs do without
+
+    best_device()
+
+
 def waits(place: Place, name: str) -> None:
     place.pull(name).write_text(str(os.getpid()))
     time.sleep(600)

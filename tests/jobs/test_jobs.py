@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,7 +29,16 @@ from hmerbench.benchmarks.runtime import GRAPHS, WORKERS
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.study import tune
-from tests.helpers.made_up_jobs import crashes, ends, fails, loses_its_gpu, wait_for, waits, writes_its_device
+from tests.helpers.made_up_jobs import (
+    asks_for_its_device,
+    crashes,
+    ends,
+    fails,
+    loses_its_gpu,
+    wait_for,
+    waits,
+    writes_its_device,
+)
 from tests.helpers.paths import ROOT
 from tests.helpers.reproducing import reproduce
 from tests.helpers.tiny import tiny_config
@@ -79,6 +89,38 @@ def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
     while processes.running:
         assert not any(processes.ended(10).values())
     assert [(tmp_path / name).read_text() for name in ("first", "second", "third")] == ["0", "1", "1"]
+
+
+def test_a_job_whose_gpu_is_gone_is_started_again(archive: Path, tmp_path: Path, monkeypatch) -> None:
+    """It went on with the processor, in silence: MPS lets nobody in until all that it failed have ended."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    processes = Processes(archive, tmp_path, tmp_path, 1)
+    processes.start("one", asks_for_its_device)
+    processes.devices = 1
+    processes.start("two", asks_for_its_device)
+    ended: dict[str, Exception | None] = {}
+    while len(ended) < 2:
+        ended |= processes.ended(10)
+    assert ended["one"] is None and isinstance(ended["two"], Died) and "its GPU failed" in str(ended["two"])
+
+
+@pytest.mark.parametrize(
+    ("cores", "gib", "runs", "at_once"),
+    [(16, [139.8], 15, 8), (16, [139.8], 5, 5), (16, [39.5], 15, 4), (16, [6.0], 15, 1), (64, [79.1, 79.1], 15, 15)],
+)
+def test_as_many_runs_at_a_time_as_have_cores_and_memory(
+    cores: int, gib: list[float], runs: int, at_once: int, monkeypatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(cores)})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gib))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda gpu: SimpleNamespace(total_memory=int(gib[gpu] * 2**30))
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert Placing().at_once(runs) == at_once and Placing(jobs=2).at_once(runs) == 2
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # of an old driver's, which NVIDIA's library counts
+    monkeypatch.delattr(torch.cuda, "get_device_properties")
+    assert Placing().at_once(runs) == 1
 
 
 def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
