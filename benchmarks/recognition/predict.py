@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_r
 from hmerbench.benchmarks.files import digest_of, write_atomically
 from hmerbench.benchmarks.printing import err_console, progress
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runtime import configure_libraries
+from hmerbench.benchmarks.runtime import configure_libraries, end_with_parent
 from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.files import parse_json
@@ -171,10 +171,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
         for split in group:
             _tell_wrong(split, samples, archive, model, config.data.max_area)
         if at_once:
-            with get_context("spawn").Pool(parts) as pool:  # CUDA does not survive a fork
-                shares = [(run.path, archive.path, group, made_by, part, parts) for part in range(parts)]
-                read = pool.starmap(_read_part, shares)
-            found = {name: prediction for predictions in read for name, prediction in predictions.items()}
+            found = _read_in_parts(run, archive, group, made_by, parts)
         else:
             found = recognize(model, config, samples, device, group[0], kept=Kept(run.path, made_by | {"sets": group}))
         for split in group:
@@ -204,6 +201,23 @@ def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> li
         for split in splits
         for sample in archive.samples(split, config.data.max_area, config.search.limit)
     ]
+
+
+def _read_in_parts(
+    run: RunFolder, archive: Archive, splits: Sequence[str], made_by: dict[str, Any], parts: int
+) -> Predictions:
+    """`_read_part` of all parts, at once. Raises UserError if one of its processes is killed, for which a pool would
+    wait for ever."""
+    others = {*active_children()}
+    with get_context("spawn").Pool(parts, end_with_parent) as pool:  # CUDA does not survive a fork
+        processes = {*active_children()} - others
+        shares = [(run.path, archive.path, splits, made_by, part, parts) for part in range(parts)]
+        reading = pool.starmap_async(_read_part, shares)
+        while not reading.ready():
+            reading.wait(1)
+            if not all(process.is_alive() for process in processes):
+                raise UserError(f"{run.path}: a process that reads was lost; run the same command again to go on")
+        return {name: prediction for predictions in reading.get() for name, prediction in predictions.items()}
 
 
 def _read_part(

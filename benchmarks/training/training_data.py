@@ -1,11 +1,8 @@
 """The training and validation data of a run, and its batches, which processes may prepare in advance."""
 
-import ctypes
 import pickle
-import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -19,9 +16,9 @@ from hmerbench.benchmarks.data.new_expressions import exchanged, sub_expressions
 from hmerbench.benchmarks.data.samples import Sample, hold_out, with_ink
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted, err_console
+from hmerbench.benchmarks.runtime import end_with_parent
 from hmerbench.models.network import Network
 
-PR_SET_PDEATHSIG = 1  # as in linux/prctl.h
 AHEAD, WORKER_SECONDS = 8, 120  # batches that a worker is ahead; how long one may take before it counts as lost
 
 
@@ -114,7 +111,7 @@ def prepared(training_set: TrainingSet, epoch: int, plan: Sequence[Sequence[int]
         multiprocessing_context="fork",  # they share the samples, and never touch the device
         generator=torch.Generator(),  # or torch's own would move on
         timeout=WORKER_SECONDS,
-        worker_init_fn=_end_with_parent,
+        worker_init_fn=end_with_parent,  # at once: they have inherited the lock on the run's folder
     )
     try:
         yield from map(pickle.loads, loader)
@@ -122,12 +119,6 @@ def prepared(training_set: TrainingSet, epoch: int, plan: Sequence[Sequence[int]
         if "DataLoader" not in str(error):
             raise
         raise UserError(worker_lost(error)) from error
-
-
-def _end_with_parent(_: int) -> None:
-    """End at once if the training is killed: a worker has inherited the lock on the run's folder (Linux)."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def worker_lost(error: RuntimeError) -> str:

@@ -1,6 +1,7 @@
 """Jobs for tests of the engines; a process that runs one imports this module and little else."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,10 @@ def fails(place: Place) -> None:
 
 def crashes(place: Place) -> None:
     raise KeyError("2016")
+
+
+def is_killed(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def loses_its_gpu(place: Place) -> None:

@@ -22,7 +22,9 @@ from hmerbench.models.language import LINE_END, LanguageModel, Lexicon, pack_lan
 from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS, LanguageConfig
 from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.weights import pack_weights
 from tests.helpers.fork_server import forked
+from tests.helpers.made_up_jobs import is_killed
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")
@@ -175,3 +177,15 @@ def test_several_processes_read_what_one_does(tmp_path, monkeypatch) -> None:
         predict.predict(run, open_archive(archive), ["2014", "2016"])
         written.append([(run.path / f"predictions/{split}.tsv").read_text() for split in ("2014", "2016")])
     assert written[0] == written[1] and all(len(text.splitlines()) > 3 for text in written[0])
+
+
+def test_a_process_that_is_killed_ends_the_reading(tmp_path, monkeypatch) -> None:
+    """For want of memory, say: what it was to read was waited for, for ever."""
+    archive = tiny_archive(tmp_path / "data")
+    run = RunFolder(tmp_path / "run", tiny_config(archive, {"training": {"batching": {"order": "shape"}}}))
+    run.write("best.safetensors", pack_weights(build(run.settings.model)))
+    monkeypatch.setattr(predict, "get_context", {"spawn": forked()}.__getitem__)
+    monkeypatch.setattr(predict, "search_processes", lambda device: 2)
+    monkeypatch.setattr(predict, "_read_part", is_killed)
+    with pytest.raises(UserError, match="a process that reads was lost; run the same command again to go on"):
+        predict.predict(run, open_archive(archive), ["2014"])
