@@ -26,10 +26,7 @@ from hmerbench.benchmarks.language_models.corpus import Corpus, caption_corpus, 
 from hmerbench.benchmarks.language_settings import LanguageSettings, tied
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.recognition import predict as recognition
-from hmerbench.benchmarks.report import tables
-from hmerbench.benchmarks.report.compare import what_a_difference_means
 from hmerbench.benchmarks.report.presets import advice, show_plan
-from hmerbench.benchmarks.report.scored_runs import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun, forget_trainings
 from hmerbench.benchmarks.runs.run import LanguageRun
@@ -247,6 +244,11 @@ def _show_perplexities(runs: Sequence[LanguageRun]) -> None:
 
 def _show_tables(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
     """Write and print the tables, then the paths of all results and, last, what this job made."""
+    # these need pandas, which the processes of runs do without, on nodes of a cluster, too
+    from hmerbench.benchmarks.report import tables
+    from hmerbench.benchmarks.report.compare import what_a_difference_means
+    from hmerbench.benchmarks.report.scored_runs import sampled_rate
+
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)
     folder = results / "local" if crohme else space

@@ -670,9 +670,11 @@ def test_a_bare_machine_trains_recognizes_and_scores(archive, tmp_path):
     run = workspace(open_archive(archive), tmp_path) / "runs"
     run /= tiny_config(archive, {"training": {"epochs": 1}}, "bttr").run_name
     data = f"--crohme {archive} --results {tmp_path}"
-    lines = f"train --recipe bttr --preset {archive}/tiny.yaml {data}\npredict {run} {data}\nscore {run} {data}\ntables"
+    preset = f"--preset {archive}/tiny.yaml {data}"
+    lines = f"train --recipe bttr {preset}\npredict {run} {data}\nscore {run} {data}\nreproduce --recipes bttr {preset}"
     done = subprocess.run([sys.executable, "-c", BARE, CORE, lines], cwd=ROOT, capture_output=True, text=True)
     ended = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("now ")]
-    assert ended == [["train", "0"], ["predict", "0"], ["score", "0"], ["tables", "1"]], done.stderr
-    assert "ExpRate|set:foreign2014|n:5" in done.stdout and "pandas" in done.stderr  # other imports do fail
+    assert ended == [["train", "0"], ["predict", "0"], ["score", "0"], ["reproduce", "1"]], done.stderr
+    assert "ExpRate|set:foreign2014|n:5" in done.stdout and "already done" in done.stdout
+    assert "pandas" in done.stderr  # for its tables: other imports do fail
     assert f"pip install {CORE}`" in (ROOT / "docs/running.md").read_text()
