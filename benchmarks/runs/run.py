@@ -207,7 +207,7 @@ def state_of(path: Path) -> tuple[int, int, int]:
 
 
 def store_key(text: str) -> str:
-    """Replace the characters that may not occur in a search filter of MLflow."""
+    """Replace the characters that may not occur in a search filter of MLflow, nor in the name of a metric or tag."""
     return re.sub(r"[^\w./ -]", "_", text)
 
 

@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun
-from hmerbench.benchmarks.runs.run import LanguageRun
+from hmerbench.benchmarks.runs.run import LanguageRun, store_key
 from hmerbench.benchmarks.strict_files import flat
 from hmerbench.evaluation.datasets import datasets
 from hmerbench.evaluation.scoring.metrics import METRICS
@@ -89,7 +89,7 @@ def log_scores(client: MlflowClient, mlrun: entities.Run, run: RunFolder, model:
         of_model |= {"dataset_name": f"{run.data}-{split}", "dataset_digest": split_digest(run, split)}
         made = int(1000 * (run.path / f"scores/{split}.json").stat().st_mtime)
         for metric in (*(metric.rate for metric in METRICS), "n"):
-            name, value = f"{split}/{metric}", getattr(score, metric)
+            name, value = store_key(f"{split}/{metric}"), getattr(score, metric)
             if value is None:
                 continue
             logged = mlrun.data.metrics.get(name) == value and (ofs_model is None or (name, value) in ofs_model)
@@ -194,4 +194,4 @@ def ends(run: AnyRun) -> list[int]:
 
 
 def _signatures(run: RunFolder) -> dict[str, str]:
-    return {split: score.signature for split, score in run.scores.items()}
+    return {store_key(split): score.signature for split, score in run.scores.items()}

@@ -66,7 +66,7 @@ class Mirror:
         """Keep a view of the user interface that has all runs, the best first, with a column for each test set: by
         itself it shows one closed line for a table, and no numbers."""
         tag = f"mlflow.sharedViewState.{tracking_store.VIEW}"
-        known, own = list[str](), [f"metrics.`{split}/exprate`" for split in run.scores]
+        known, own = list[str](), [f"metrics.`{store_key(split)}{RATE}`" for split in run.scores]
         with suppress(LookupError, ValueError, TypeError):  # another program's view
             known = parse_json(self.client.get_experiment(self.experiment).tags[tag])["selectedColumns"]
         if set(own) - set(known):
@@ -235,7 +235,7 @@ class Tree:
     def _best(self, table: Run, run: RunFolder) -> Rates:
         """The highest rate of any row (a mean, where it has several runs) by metric."""
         best = Rates()
-        for name in {f"{split}{RATE}" for split in run.scores} | set(_rates(table)):
+        for name in {f"{store_key(split)}{RATE}" for split in run.scores} | set(_rates(table)):
             top = self._child(table.info.run_id, order=f"metrics.`{name}` DESC")
             if top and name in top.data.metrics:
                 best[name] = top.data.metrics[name]

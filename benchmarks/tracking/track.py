@@ -75,9 +75,13 @@ def remove(folder: Path) -> bool:
 
 
 def study_of(folder: Path) -> str:
-    """The name of the study's run for a trial's folder WORKSPACE/tuning/STUDY/TRIAL; "" for any other folder."""
-    study = folder.resolve().parent
-    return f"tuning/{study.name}" if study.parent.name == "tuning" else ""
+    """The name of the run of the study, or of its check at the next seed, for a trial's folder
+    WORKSPACE/tuning/STUDY/TRIAL; "" for any other folder."""
+    trial, study = folder.resolve(), folder.resolve().parent
+    if study.parent.name != "tuning":
+        return ""
+    of_trial, of_study = (path.name.rpartition("-")[0] for path in (trial, study))  # up to the seed
+    return f"tuning/{study.name}{'-check' * (not of_study.endswith(of_trial))}"
 
 
 def conclude(folder: Path, data: str, under: str, status: str) -> None:

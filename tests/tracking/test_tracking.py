@@ -36,7 +36,7 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tracking import logged_model, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking
-from tests.helpers.made_up import put_environment, put_state
+from tests.helpers.made_up import put_environment, put_score, put_state
 from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_at_once
 
@@ -487,6 +487,17 @@ def test_a_new_score_replaces_the_old(tmp_path: Path) -> None:
     assert client_of(tmp_path).get_run(run_id).data.metrics["2014/exprate"] == 1.0
 
 
+def test_a_test_set_may_be_called_what_mlflow_takes_for_no_name(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr")
+    put_score(folder, "clean+noisy", 9, 5)
+    run_id, client = logged(folder), client_of(tmp_path)
+    run = client.get_run(run_id)
+    assert run.data.metrics["clean_noisy/exprate"] == 55.56 and "signature.clean_noisy" in run.data.tags
+    assert client.get_run(run.data.tags[PARENT]).data.metrics["clean_noisy/exprate"] == 55.56
+    view = client.get_experiment(run.info.experiment_id).tags["mlflow.sharedViewState.hmerbench"]
+    assert "metrics.`clean_noisy/exprate`" in json.loads(view)["selectedColumns"]
+
+
 def test_eight_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     """The workspace has no database, so that all eight try to create it and the table."""
     (tmp_path / "mlflow.db").unlink()
@@ -570,6 +581,9 @@ def test_a_trial_belongs_to_its_study_and_to_no_table() -> None:
     assert tracking.study_of(Path("results/tuning/comer-fusion-smoke-seed7-01234567/trial")) == (
         "tuning/comer-fusion-smoke-seed7-01234567"
     )
+    study = Path("results/tuning/comer-fusion-smoke-seed7-01234567")
+    assert tracking.study_of(study / "smoke-seed7-89abcdef") == f"tuning/{study.name}"
+    assert tracking.study_of(study / "smoke-seed8-89abcdef") == f"tuning/{study.name}-check"  # as `tune` logs it
     assert tracking.study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
 
 
