@@ -8,8 +8,10 @@ What recording requires, and how it is ensured:
   Nothing is recorded before the third step, so every parameter that receives a gradient has one by then, and every
   moment of the optimizer exists.
 - Decisions of the host are recorded with the kernels. The shape of a batch is the key of its recording. Rates, which
-  change from step to step, are tensors. When statistics become fixed, steps are recorded anew, in a pool of their own:
-  torch 2.11 refuses a pool whose recordings are all gone.
+  change from step to step, are tensors. When statistics become fixed, all is recorded anew, in a pool of its own: torch
+  2.11 refuses a pool whose recordings are all gone.
+- No graph is destroyed while others are in use: with each, torch 2.13 frees the workspaces in which cuBLAS computes for
+  all of them.
 - Dropout: torch passes the generator's seed and offset to a graph at launch (since 1.13), so a seeded micro-batch draws
   the same masks either way.
 - autocast must not reuse bf16 copies of weights across micro-batches: the caller turns its cache off.
@@ -87,16 +89,16 @@ class Replays:
         return recorded
 
     def anew(self, record: Record) -> "Replays":
-        """The same update, and no recorded steps."""
+        """As warm, or as full, and nothing recorded."""
         replays = Replays(record)
-        replays.steps, replays.full, replays.updating = self.steps, self.full, self.updating
+        replays.steps, replays.full = self.steps, self.full
         return replays
 
     def give_up(self) -> int:
         """Free the memory of all recordings, make no more, and return how many there were."""
         count, self.full = len(self.recorded), True
         self.recorded.clear()
-        self.updating = None
+        self.updating, self.record = None, lambda _: None  # with what it keeps
         torch.cuda.empty_cache()
         return count
 
@@ -106,6 +108,7 @@ class CudaRecord:
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
+        self.failed: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, work: Work) -> tuple[Callable[[], Any], Any] | None:
         """The function that replays `work`, and what it returned; None without memory. Raises UserError if recording
@@ -119,7 +122,7 @@ class CudaRecord:
             return None
         graph = torch.cuda.CUDAGraph()
         try:
-            # like torch.cuda.graph, but without emptying the allocator's cache; other threads plan batches
+            # like torch.cuda.graph, but without emptying the allocator's cache; autograd has threads of its own
             torch.cuda.synchronize()
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
@@ -129,7 +132,8 @@ class CudaRecord:
         except RuntimeError as error:
             # for the step, or for the graph itself
             if lacks_memory(error) or (error.__context__ and lacks_memory(error.__context__)):
-                return None  # the partial recording is dropped with the graph; none of it ran
+                self.failed = graph  # of which nothing ran; kept, as with it went the workspaces of those before it
+                return None
             reason = str(error).splitlines()[0]
             raise UserError(f"a training step cannot be recorded ({reason}); add --no-graphs") from error
         return graph.replay, result
