@@ -1,6 +1,7 @@
 """The figures drawn by `make figures` from tables under results/ that other commands wrote.
 
-Every function takes the paths of its tables and raises UserError, KeyError, IndexError or ValueError for damaged ones.
+Every function takes the paths of its tables and raises UserError, KeyError, IndexError or ValueError for damaged ones,
+and NoData for those that hold nothing of what it shows.
 """
 
 import math
@@ -28,6 +29,10 @@ GROWTH = {  # axis in growth.csv -> label, unit of its values
     "batch_size": ("images at once", 1),
 }
 SIDES = {"plain": ("#D55E00", "s--"), "fast": ("#0072B2", "o-")}
+
+
+class NoData(Exception):
+    """What a table lacks, so that there is nothing to draw."""
 
 
 def growth(path: Path) -> Figure:
@@ -63,10 +68,11 @@ _DEPTH = re.compile(r"depth (\d)( and more)? \((.*)\)")
 def by_depth(table: Path) -> Figure:
     """ExpRate on CROHME's test images by depth of nesting, from results/nested.csv: a panel for each preset, a line for
     each row of the ablation."""
-    rows = [row for row in read_table(table) if row.get("recipe") in ORDER and row.get("preset") in SHOWN]
-    depths = [name for name in rows[0] if name.startswith("depth ")] if rows else []
-    if not depths:
-        raise UserError(f"{table}: has no rows of {' and '.join(SHOWN)}; `hmerbench nested` makes it again")
+    rows = read_table(table)
+    if not (depths := [name for name in rows[0] if name.startswith("depth ")]):
+        raise ValueError("no column is of a depth")
+    if not (rows := [row for row in rows if row["recipe"] in ORDER and row["preset"] in SHOWN]):
+        raise NoData(f"{table} has no rows of {' and '.join(SHOWN)}")
     labels = [f"{m[1]}{'+' * bool(m[2])}\n({m[3]})" for m in map(_DEPTH.fullmatch, depths) if m]
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     axes, looks = figure.subplots(1, len(SHOWN), sharey=True), looks_of(ORDER)
@@ -91,6 +97,8 @@ def language_curves(curves: Path, table: Path) -> Figure:
     last one, over all seeds; and the reported one, as a line across. `curves` and `table` are results/language*.csv."""
     lines = read_frame(curves)
     models = [model for model in read_frame(table).to_dict("records") if model["recipe"] in {*lines["recipe"]}]
+    if not models:
+        raise NoData(f"{curves} has no runs of the paper's models; hmerbench pack adds one")
     looks = looks_of(model["recipe"] for model in models)
     figure = Figure(figsize=(WIDTH, 2.8))
     axis, handles = figure.subplots(), []
@@ -211,7 +219,7 @@ def risk_coverage(table: Path) -> Figure:
 def _panels(table: Path, draw: Draw, x: str, y: str) -> tuple[Figure, list[Axes]]:
     networks = on_test_images(table)
     if not networks:
-        raise UserError(f"{table}: has no rows of test images; `hmerbench calibrate --check RUN` reads some")
+        raise NoData(f"{table} has no rows of test images; `hmerbench calibrate --check RUN` reads some")
     figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
     axes = list(figure.subplots(1, len(networks), sharey=True, squeeze=False)[0])
     for axis, (network, ways) in zip(axes, networks.items(), strict=True):

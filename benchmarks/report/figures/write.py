@@ -93,8 +93,11 @@ def _of(draw: Callable[..., Figure], fix: str, *tables: Path) -> Figure | str:
     """The figure of some tables, or why there is none. Raises UserError for damaged ones."""
     if absent := [table for table in tables if not table.exists()]:
         return f"there is no {absent[0]}; {fix}"
-    with undamaged(*tables, fix=f"make it again ({fix})"):
-        return draw(*tables)
+    try:
+        with undamaged(*tables, fix=f"make it again ({fix})"):
+            return draw(*tables)
+    except from_tables.NoData as lack:
+        return str(lack)
 
 
 def read_runs(root: Path) -> list[RunFolder]:
