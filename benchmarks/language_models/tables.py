@@ -82,7 +82,9 @@ def _ports(by_recipe: Mapping[str, Sequence[LanguageRun]]) -> pd.DataFrame:
         return runs[0].history[EPOCHS - 1]["valid_perplexity"] if runs else None
 
     faithful = after(FAITHFUL)
-    rows: list[dict[str, object]] = [{"mistake": "none: faithful", "validation": faithful, "worse_by": 0.0}]
+    rows: list[dict[str, object]] = [
+        {"mistake": "none: faithful", "validation": faithful, "worse_by": faithful and 0.0}
+    ]
     for recipe, mistake in MISTAKES.items():
         value = after(recipe)
         rows.append({"mistake": mistake, "validation": value, "worse_by": value and faithful and value - faithful})
