@@ -390,10 +390,11 @@ def test_a_step_reads_nothing_back(archive, tmp_path):
 
 
 @needs_gpu
-@pytest.mark.parametrize("bf16", [False, True])
-def test_replays_on_a_gpu_train_what_eager_steps_do(archive, tmp_path, monkeypatch, bf16):
+@pytest.mark.parametrize(("bf16", "fixed"), [(False, 0.0), (True, 0.0), (False, 0.5)])
+def test_replays_on_a_gpu_train_what_eager_steps_do(archive, tmp_path, monkeypatch, bf16, fixed):
     config, team = tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cuda:0"))
-    config = config.changed({"training.bf16": bf16}).model_copy(update={"augmentation": None})  # few shapes
+    config = config.changed({"training": {"bf16": bf16, "recalibrate": 2, "fixed_statistics": fixed}})
+    config = config.model_copy(update={"augmentation": None})  # few shapes
     learner, weights = trained(config, archive, tmp_path / "replayed", team)
     assert learner.replays is not None and learner.replays.recorded
     monkeypatch.setenv("HMERBENCH_GRAPHS", "0")
