@@ -86,7 +86,7 @@ class Mirror:
         `under` names a parent run to use instead of a table, `name` is the run's name there; `running`: the training
         is in progress.
         """
-        mlrun, epochs = self._find(run)
+        mlrun, epochs = self._find(run, under)
         if mlrun is None:
             mlrun = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, run.title)
         run_id = mlrun.info.run_id
@@ -123,26 +123,29 @@ class Mirror:
         for found in self.tree.groups(store_key(group)):
             self.client.set_terminated(found.info.run_id, status)
 
-    def remove(self, run: AnyRun) -> bool:
+    def remove(self, run: AnyRun, under: str = "") -> bool:
         """Delete the folder's MLflow run, and its row and table where nothing is left in them; whether there was one.
 
         A server keeps what is deleted for a while, as MLflow does: `mlflow gc` frees the space.
         """
-        found, _ = self._find(run)
+        found, _ = self._find(run, under)
         if found is not None:
             self.client.delete_run(found.info.run_id)
             if isinstance(run, RunFolder):
                 self.tree.forget(run)
         return found is not None
 
-    def _find(self, run: AnyRun) -> tuple[Run | None, set[int]]:
+    def _find(self, run: AnyRun, under: str) -> tuple[Run | None, set[int]]:
         """The folder's MLflow run, if there is one, and its epochs.
 
         A run whose epochs have other losses is another training of the same configuration (on another machine, or
-        forced again) and is left untouched.
+        forced again) and is left untouched, as is a trial of another study than `under`, whose default may be the same.
         """
         losses = {entry["epoch"]: entry[run.LOSS] for entry in run.history}
+        studies = {group.info.run_id for group in self.tree.groups(store_key(under))} if under else set()
         for found in self.tree.groups(run.run_key):
+            if under and found.data.tags.get(PARENT) not in (None, *studies):
+                continue
             points = self.client.get_metric_history(found.info.run_id, contents.metric_name(run.LOSS))
             if all(losses.get(point.step, point.value) == point.value for point in points):
                 return found, {point.step for point in points}

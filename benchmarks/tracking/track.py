@@ -62,7 +62,7 @@ def remove(folder: Path) -> bool:
     if folder.resolve().parent.parent.name == "reproduced":
         raise UserError(f"{folder}: this is a committed run, which the tables count; git rm -r removes it")
     with locked(folder):
-        logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))
+        logged = with_store(folder, run.data, lambda mirror: mirror.remove(run, study_of(folder)))
         if logged is None:
             raise UserError(f"{folder}: nothing was deleted; make MLflow usable (see above), or delete the folder")
         # moved aside first, under a name that no listing shows: deleted in part, it would look like a run of its own

@@ -120,6 +120,16 @@ def test_a_run_can_be_a_child_of_another(tmp_path: Path) -> None:
     assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "KILLED"
 
 
+def test_studies_of_several_spaces_each_have_their_default_trial(tmp_path: Path) -> None:
+    """Which is the same training, to the same losses."""
+    folder = put_run(tmp_path, "trial")
+    first, second = (logged(folder, under=f"tuning/{study}", name="trial 0") for study in ("first", "second"))
+    assert logged(folder, under="tuning/first") == first != second == logged(folder, under="tuning/second")
+    client = client_of(tmp_path)
+    above = [client.get_run(client.get_run(id_).data.tags[PARENT]).info.run_name for id_ in (first, second)]
+    assert above == ["tuning/first", "tuning/second"]
+
+
 # ------------------------------------------------------------------------------------------------- what a run holds
 
 
