@@ -14,6 +14,7 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.passport import pixels
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.documents import from_template, write_texts
+from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.inputs import read_predictions
@@ -49,10 +50,10 @@ def nested_rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, 
     for split in crohme.test_splits:
         for id_, tokens in crohme.captions(split).items():
             by_depth.setdefault(min(nesting(tokens), DEEPEST), []).append((split, id_))
-    groups: dict[tuple[str, str], list[RunFolder]] = {}
-    for run in RunFolder.under(results / "reproduced"):
-        if all(split in run.sets("scores/*.csv") for split in crohme.test_splits):
-            groups.setdefault((run.recipe, run.preset), []).append(run)
+    splits, groups = {*crohme.test_splits}, dict[tuple[str, str], list[RunFolder]]()
+    read = [run for run in RunFolder.under(results / "reproduced") if splits <= {*run.sets("scores/*.csv")}]
+    for run, preset in preset_labels(read).items():
+        groups.setdefault((run.recipe, preset), []).append(run)
     table = []
     for (recipe, preset), runs in groups.items():
         verdicts = [

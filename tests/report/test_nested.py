@@ -4,6 +4,7 @@ import hashlib
 import shutil
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import nested
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.inputs import tsv
+from tests.helpers.made_up import put_config, put_expressions, put_score
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -47,6 +49,21 @@ def test_what_was_read_of_n3_is_counted_by_its_captions(tmp_path: Path) -> None:
         write_atomically(tmp_path / f"nested/comer-fusion/{run.path.name}.tsv", tsv(read))
         expected = "25.00 (1.6–86.9)" if run is runs[-1] else "25.00 (4.6–69.9), 1 seed"
         assert nested.read_of_new(runs, mne, tmp_path) == expected
+
+
+def test_runs_of_a_preset_that_was_changed_between_them_are_no_seeds_of_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, scales, right in ((7, [1.0], 9), (8, [1.0, 1.2], 5), (9, [1.0, 1.2], 5)):
+        folder = tmp_path / f"reproduced/bttr/mine-seed{seed}"
+        put_config(folder, recipe="bttr", preset="mine", seed=seed, search={"scales": scales})
+        put_score(folder, "2014", 10, right)
+        put_expressions(folder, "2014", (int(k >= right) for k in range(10)))
+    monkeypatch.setattr(nested, "taken_from", lambda *_: {name: [("2014", "e0")] for name in nested.TAKEN})
+    crohme = Mock(test_splits=("2014",), **{"captions.return_value": {f"e{k}": ["x"] for k in range(10)}})
+    table = nested.nested_rows(crohme, Mock(test_splits=()), tmp_path)
+    found = {row["seeds"]: row["depth 0 (10)"].split()[0] for row in table}
+    assert found == {"1": "90.00", "2": "50.00"} and len({row["preset"] for row in table}) == 2
 
 
 def test_token_match_is_that_of_the_predictions(crohme: Path, tmp_path: Path) -> None:
