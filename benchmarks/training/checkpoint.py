@@ -55,9 +55,9 @@ def load_checkpoint(
 
 def resumed_in(path: Path, began: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
     """The environment.json of a training in `path`: `began` (`here` for a new one), with `here` added to `resumed` if
-    it goes on elsewhere. Another number of threads is reported."""
+    it goes on elsewhere. Another number of threads is reported, if they compute."""
     last = [began, *began.get("resumed", ())][-1]
-    if here["threads"] != (before := last.get("threads", here["threads"])):
+    if here["threads"] != (before := last.get("threads", here["threads"])) and not here.get("gpu"):
         message = f"resumed with {counted(here['threads'], 'thread')} instead of {before}: sums are rounded otherwise"
         err_console.print(f"{path}: {message}, so weights will not be bit for bit the same")
     if not began or all(last.get(key) == here[key] for key in here if key != "started"):

@@ -253,20 +253,25 @@ def test_a_kill_between_two_files_of_a_checkpoint(archive, straight, tmp_path, m
     assert run.trained_here and recorded(run.path) == recorded(straight) and same(weights(run.path), weights(straight))
 
 
-def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("gpu", [False, True])
+def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, monkeypatch, capsys, gpu):
     run, environments = RunFolder(tmp_path, tiny_config(archive)), iter([1, 1, 4])
+
+    def environment(_: object) -> dict:
+        return {"started": time.ctime(), "threads": next(environments), "gpu": gpu}
 
     def interrupt(_: dict) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer, "environment", lambda _: {"started": time.ctime(), "threads": next(environments)})
+    monkeypatch.setattr(trainer, "environment", environment)
     for resumed in ([], [], [4]):
         with pytest.raises(KeyboardInterrupt):
             train(run, open_archive(archive), interrupt)
         found = json.loads((tmp_path / "environment.json").read_text())
         assert [found["threads"], *(later["threads"] for later in found.get("resumed", []))] == [1, *resumed]
         warned = "resumed with 4 threads instead of 1" in " ".join(capsys.readouterr().err.split())
-        assert warned == bool(resumed)  # sums are rounded otherwise, so weights are not the same bit for bit
+        # sums are rounded otherwise, so weights are not the same bit for bit; those of a GPU are
+        assert warned == (bool(resumed) and not gpu)
 
 
 def test_files_that_a_killed_process_was_writing_are_deleted(archive, straight, tmp_path):
