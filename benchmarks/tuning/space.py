@@ -46,6 +46,8 @@ class Parameter(Strict):
             raise ValueError("give low and high, low below high, or choices")
         if self.log and (self.low <= 0 or self.step):
             raise ValueError("with log, low must be above 0 and there can be no step")
+        if self.step and self.step > (self.high - self.low) * (1 + 1e-9):  # 0.3 - 0.1 is less than 0.2
+            raise ValueError("a step leads beyond high, so that every trial would take low; lower step")
         return self
 
     def suggest(self, trial: optuna.Trial, name: str, integer: bool) -> Any:

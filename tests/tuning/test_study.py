@@ -32,7 +32,7 @@ from hmerbench.benchmarks.resolve import load, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning.results import heldout_size
-from hmerbench.benchmarks.tuning.space import pose
+from hmerbench.benchmarks.tuning.space import Parameter, pose
 from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE, Retry
 from tests.helpers.paths import NO_STORE, ROOT
 from tests.helpers.studies import SPACE, fake_train, with_
@@ -106,6 +106,7 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (only("training.optimizer.lr", {"low": 1.0}), "lr: give low and high"),
         (only("training.optimizer.lr", {"low": 1.0, "high": 0.1}), "lr: give low and high, low below high"),
         (only("training.optimizer.lr", {"low": 0.0, "high": 0.1, "log": True}), "lr: with log, low must be above 0"),
+        (only("training.optimizer.lr", {"low": 0.001, "high": 0.1, "step": 1.0}), "lr: a step leads beyond high"),
         (only("model.dc", {"choices": [2, 4], "high": 4}), "dc: give either choices or a range"),
         (only("model.dc", {"choices": [4]}), "dc.choices: List should have at least 2 items"),
         (only("model.kernel", {"choices": [3, 5]}), "parameters.model.kernel: there is no such setting"),
@@ -231,6 +232,7 @@ def test_settings_that_a_run_fills_in_or_a_preset_turns_off_cannot_be_tuned(give
 
 
 def test_a_whole_number_takes_whole_steps(given, archive: Path, tmp_path: Path) -> None:
+    assert Parameter(low=0.1, high=0.3, step=0.2).step == 0.2  # one step is enough, as it is written
     space = tmp_path / "space.yaml"
     space.write_text("parameters: {training.batching.size: {low: 1, high: 64, step: 0.5}}")
     with pytest.raises(UserError, match=r"training\.batching\.size: it is a whole number"):
