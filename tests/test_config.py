@@ -334,7 +334,7 @@ def test_settings_are_read_back(tmp_path):
         ("base: small\ntraining:", "training: must hold keys"),
         ("data: 3", "data: must hold keys"),
         ("augmentation: 5", "augmentation: must hold keys"),
-        ("select: 2014-13-01", "2014-13-01: month must be in 1..12)"),
+        ("select: 2014-13-01", "2014-13-01: month must be in 1..12"),
         ("2014-01-01: 3", "not YAML (keys must be str"),
         ("training: &a {epochs: *a}", "not YAML (line 1: an alias; write its value out)"),
         ("training: {optimizer: {lr: 1e300}}", "training.optimizer.lr: Input should be less than or equal to 1000"),

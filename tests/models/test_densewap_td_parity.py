@@ -242,7 +242,7 @@ def test_every_image_alone(name: str) -> None:
 
 def test_training(name: str) -> None:
     """Losses of all steps, and their sum."""
-    model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_train")
+    model, batch, reference = authors_model(name, torch.float64), inputs(name), arrays(f"{name}_train")
 
     def losses(model: DenseWAPTD) -> Tensor:
         parts = model.losses(batch.images.double(), batch.mask, batch.targets)
