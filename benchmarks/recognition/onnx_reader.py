@@ -299,8 +299,11 @@ def main() -> None:
     from PIL import Image
 
     reader = Reader(Path(__file__).parent)
-    for name in sys.argv[1:]:
-        found = reader(np.asarray(Image.open(name).convert("L")))
+    names, pictures = sys.argv[1:], [np.asarray(Image.open(name).convert("L")) for name in sys.argv[1:]]
+    if bright := [name for name, ink in zip(names, pictures, strict=True) if ink.mean() > 127]:
+        sys.exit(f"{', '.join(bright)}: bright; this reads white strokes on black, drawn as CROHME's are")
+    for ink in pictures:
+        found = reader(ink)
         print(found[0].latex if found else "")
 
 

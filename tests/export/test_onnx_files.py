@@ -208,6 +208,9 @@ def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_
     command = [sys.executable, folder / "reader.py", tmp_path / "a.png"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout == " ".join(next(iter(expected(model, config, drawing())))) + "\n"
+    cv2.imwrite(str(tmp_path / "paper.png"), 255 - drawing())
+    done = subprocess.run([*command, tmp_path / "paper.png"], capture_output=True, text=True)
+    assert done.returncode == 1 and f"\n{tmp_path}/paper.png: bright" in f"\n{done.stderr}" and not done.stdout
 
 
 def test_smaller_weights(
