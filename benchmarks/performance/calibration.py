@@ -188,6 +188,7 @@ def calibrate(
     path = results / "confidence.csv"
     rows = stored(path) if path.exists() else []
     parts = [heldout(RunFolder(trial), archive)] if archive and trial else []
+    rows = [row for row in rows if not parts or row["set"] != HELD_OUT_SET]  # confidence is fitted to one trial
     for part in chain(parts, *(checked(RunFolder(run), archive, sample) for run in runs if archive)):
         again = {(row["network"], row["set"]) for row in part}
         rows = [row for row in rows if (row["network"], row["set"]) not in again] + part
@@ -278,10 +279,11 @@ def gap_by_chance(shares: np.ndarray) -> float:
 
 
 def summary(rows: pd.DataFrame) -> list[dict[str, str]]:
-    """What came of the pictures of every network and set, before and after; the test sets are taken together, too."""
+    """What came of the pictures of every network and set of which it read any, before and after; the test sets are
+    taken together, too."""
     together = rows.loc[rows["set"].str.isdecimal()].assign(set=YEARS)
     groups = pd.concat([together, rows]).sort_index(kind="stable").groupby(["network", "set"], sort=False)
-    return [_line(own) for _, own in groups]
+    return [_line(own) for _, own in groups if sum(own["read"])]
 
 
 def _line(own: pd.DataFrame) -> dict[str, str]:

@@ -257,11 +257,12 @@ def rescored(decoding: Decoding, sequences: Sequence[list[int]], alpha: float) -
     """What the network gives every whole sequence, from its start to its end, and by how much the sizes of the image
     differ in it."""
     read_whole(decoding, sequences)
-    steps = np.array([len(words) - 1 for words in sequences])
+    steps = np.array([sum(word != PAD for word in words) - 1 for words in sequences])  # as the authors count them
     sums_KN = np.zeros((len(decoding.memory), len(sequences)))
     for number, words in enumerate(sequences):
         for t, word in enumerate(words[1:], 1):
-            sums_KN[:, number] += decoding.known[(*words[:t],)][:, word]
+            if word != PAD:
+                sums_KN[:, number] += decoding.known[(*words[:t],)][:, word]
     return [*zip((sums_KN.mean(0) / steps**alpha).tolist(), sums_KN.std(0).tolist(), strict=True)]
 
 
@@ -298,13 +299,19 @@ def main() -> None:
     """Read the pictures named on the command line with the network beside this file."""
     from PIL import Image
 
-    reader = Reader(Path(__file__).parent)
-    names, pictures = sys.argv[1:], [np.asarray(Image.open(name).convert("L")) for name in sys.argv[1:]]
-    if bright := [name for name, ink in zip(names, pictures, strict=True) if ink.mean() > 127]:
-        sys.exit(f"{', '.join(bright)}: bright; this reads white strokes on black, drawn as CROHME's are")
-    for ink in pictures:
-        found = reader(ink)
-        print(found[0].latex if found else "")
+    reader, unread = Reader(Path(__file__).parent), 0
+    for name in sys.argv[1:]:
+        try:
+            ink = np.asarray(Image.open(name).convert("L"))
+            if ink.mean() > 127:
+                raise ValueError("bright; this reads white strokes on black, drawn as CROHME's are")
+            found = reader(ink)
+        except (OSError, ValueError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            unread += 1
+        else:
+            print(found[0].latex if found else "")
+    sys.exit(unread > 0)
 
 
 if __name__ == "__main__":

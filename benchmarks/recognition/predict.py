@@ -4,7 +4,7 @@ Others may read together with a run's own network (`search.together`): the log-p
 mean. Each was trained in a run of its own; they may differ in recipe, size and seed, not in the scale of the images. A
 language model may rank the search's hypotheses anew (`search.language`): one of n tokens gets score + weight * log p /
 steps ** alpha + length * n. log p is the language model's log-probability of its line, the line's end included, and
-steps = n + 1: as in each direction of the search.
+steps = n + 1: as in each direction of CoMER's search.
 """
 
 import json
@@ -97,7 +97,9 @@ class Lines:
     def __call__(self, hypotheses: Sequence[Sequence[str]]) -> list[float]:
         """Log-probability in nats of each; the same tokens are read once."""
         distinct = list(dict.fromkeys(map(tuple, hypotheses)))
-        log_p = dict(zip(distinct, self.model.of_lines(distinct, self.vectors_VF), strict=True)) if distinct else {}
+        with torch.autocast("cpu", enabled=False):  # as it was trained, whatever the search computes in
+            found = self.model.of_lines(distinct, self.vectors_VF) if distinct else []
+        log_p = dict(zip(distinct, found, strict=True))
         return [log_p[tuple(tokens)] for tokens in hypotheses]
 
 
@@ -319,7 +321,7 @@ def _search(read: Searcher, batch: Batch, options: SearchOptions, device: torch.
     height, width = max(mask.shape[1:] for _, mask in batch.views)
     if size == 1:
         fix = "CUDA_VISIBLE_DEVICES= (to nothing) searches on the CPU"
-        raise UserError(f"{lacking}, to search {batch.ids[0]} ({width} x {height} px); {fix}")
+        raise UserError(f"{batch.ids[0]}: {lacking}, to search it ({width} x {height} px); {fix}")
     torch.cuda.empty_cache()
     err_console.print(f"{lacking}: {size} images of {width} x {height} px are split in half and searched")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))

@@ -39,6 +39,7 @@ from hmerbench.evaluation.stores import ENDINGS
 from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.mathml import to_mathml
 from hmerbench.models.authors_checkpoint import import_lightning
+from hmerbench.models.files import one_line
 from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.network import Network
 from hmerbench.models.weights import load_weights
@@ -262,7 +263,8 @@ def is_several(given: Any) -> bool:
     """Whether a folder or a list of pictures was given."""
     if isinstance(given, str | Path):
         return Path(given).is_dir()
-    return isinstance(given, Iterable) and not isinstance(given, bytes | np.ndarray) and not hasattr(given, "read")
+    one = bytes | bytearray | memoryview | np.ndarray
+    return isinstance(given, Iterable) and not isinstance(given, one) and not hasattr(given, "read")
 
 
 def files(path: Path) -> list[Path]:
@@ -290,7 +292,11 @@ def pictures_of(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
     if is_several(given):
         return [pair for number, each in enumerate(given, 1) for pair in pictures_of(each, f"{name} {number}")]
     if isinstance(given, Image.Image):
-        return [(getattr(given, "filename", "") or name, gray_of(ImageOps.exif_transpose(given)))]
+        name = getattr(given, "filename", "") or name
+        try:
+            return [(name, gray_of(ImageOps.exif_transpose(given)))]
+        except OSError as error:  # PIL decodes a file only now
+            raise UserError(f"{name}: damaged image ({one_line(error)}); save it again") from None
     if hasattr(given, "read"):
         name, given = str(getattr(given, "name", name)), given.read()
     if isinstance(given, bytes | bytearray | memoryview):

@@ -1,7 +1,7 @@
 """A small HTTP server that recognizes pictures.
 
     POST /            a picture as the body (PNG, JPEG, …)   -> 200, JSON as of `Recognition.to_dict`; ?nbest=5
-    GET /             -> 200, which network reads
+    GET /             -> 200, which network reads; HEAD / without the body
 
 Anything else is answered with a status and {"error": one line}. Requests are read side by side, up to CONNECTIONS at
 once; pictures are decoded and recognized one after the other, in one thread. So memory is bounded: CONNECTIONS *
@@ -182,7 +182,12 @@ class RecognitionServer(HTTPServer):
 
     def _answer(self, request: Any, client_address: Any) -> None:
         end = time.monotonic() + self.seconds
-        slow = threading.Timer(self.seconds, lambda: request.shutdown(socket.SHUT_RD))  # of sending its headers, too
+
+        def stop_listening() -> None:
+            with suppress(OSError):  # the client has gone
+                request.shutdown(socket.SHUT_RD)
+
+        slow = threading.Timer(self.seconds, stop_listening)  # of sending its headers, too
         slow.daemon = True
         slow.start()
         try:

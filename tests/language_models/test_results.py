@@ -73,7 +73,7 @@ def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     ports = built["language_ports"]
     assert list(ports["validation"][:2]) == [7.5, 11.0] and list(ports["worse_by"][:2]) == [0.0, 3.5]
     assert ports["validation"][2:].isna().all()
-    assert tables.language_tables(tmp_path / "nothing")["language_ports"]["worse_by"].isna().all()
+    assert [*tables.language_tables(tmp_path / "nothing")["language_ports"]["worse_by"].dropna()] == []
     assert list(built["language_curves"]["minutes"][:6]) == [1, 2, 3, 4, 5, 6]
     written = {path.name: path.read_text() for path in tables.write_language_tables(built, tmp_path)}
     assert "| LSTM-Char-Large             | lm-char-large            | 78.90      | –" in written["language.md"]

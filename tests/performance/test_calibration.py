@@ -24,6 +24,7 @@ from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FEATURES, Evid
 from hmerbench.benchmarks.recognition.recognizer import FITTED
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
+from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -213,12 +214,15 @@ def test_a_fit_tells_the_trial_it_was_given_and_later_ones_keep_that(
     run.write("config.yaml", run.settings.to_yaml())
     run.write("environment.json", {"revision": "a" * 40})
     rows = readings(50).to_dict("records")
+    others = [row | {"network": "an earlier trial"} for row in rows]
+    (tmp_path / "confidence.csv").write_text(csv_text(calibration.COLUMNS, others))
     monkeypatch.setattr(calibration, "heldout", lambda *given: rows)
     archive: Any = "given"
     for trial in (run.path, None):
         calibrate(tmp_path, archive if trial else None, trial, [], 1)
         told = json.loads((tmp_path / "fitted.json").read_text())["fitted"]
-        assert (told["run"], told["revision"]) == ("tiny-seed7-0123", "a" * 40)
+        assert (told["run"], told["revision"], told["read"]) == ("tiny-seed7-0123", "a" * 40, 50)
+        assert told["network"] != "an earlier trial"
         assert told["command"] == "hmerbench trial --recipe comer-fusion --preset tiny --epochs 3 --seed 7"
     assert calibration.recorded("another network") == {}
 

@@ -101,7 +101,7 @@ def test_a_batch_is_halved_when_memory_runs_out(untrained, monkeypatch, capsys, 
     assert "9.00 GiB: 5 images" in " ".join(capsys.readouterr().err.split())
     room = 0
     with pytest.raises(
-        UserError, match=r"Tried to allocate 9\.00 GiB, to search w\d_\d \(\d+ x \d+ px\); CUDA_VISIBLE"
+        UserError, match=r"^w\d_\d: .*Tried to allocate 9\.00 GiB, to search it \(\d+ x \d+ px\); CUDA_VISIBLE"
     ):
         recognize(model, config, samples, CPU, "2014")
 

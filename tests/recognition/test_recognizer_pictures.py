@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.recognizer import (
@@ -40,6 +41,8 @@ def folder(tmp_path: Path) -> Path:
 
 FORMS = {
     "bytes": png(),
+    "bytearray": bytearray(png()),
+    "memoryview": memoryview(png()),
     "stream": io.BytesIO(png()),
     "PIL": PAPER,
     "PIL RGBA": PAPER.convert("RGBA"),
@@ -77,6 +80,7 @@ BAD = {
     "flat": (np.zeros(9, np.uint8), "shape (9,)"),
     "large floats": (np.full((9, 9), 200.0), "floats from 0 to 1"),
     "not a number": (np.full((9, 9), np.nan), "floats from 0 to 1"),
+    "cut, open": (Image.open(io.BytesIO(png()[:-100])), "damaged image"),
 }
 
 

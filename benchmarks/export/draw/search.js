@@ -251,12 +251,12 @@ async function rescore(decoder, beams, alpha) {
   await readWhole(decoder, sequences);
   const sums = sequences.map((words) => {
     const each = new Array(decoder.used).fill(0);
-    words.slice(1).forEach((word, t) => decoder.known.get(words.slice(0, t + 1).join()).forEach((logp, scale) => { each[scale] += logp[word]; }));
+    words.slice(1).forEach((word, t) => word !== PAD && decoder.known.get(words.slice(0, t + 1).join()).forEach((logp, scale) => { each[scale] += logp[word]; }));
     return each;
   });
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
   const found = sums.map((each, i) => ({
-    other: mean(each) / (sequences[i].length - 1) ** alpha,
+    other: mean(each) / (sequences[i].filter((word) => word !== PAD).length - 1) ** alpha,
     spread: Math.sqrt(mean(each.map((value) => (value - mean(each)) ** 2))),
   }));
   return beams.map((beam) => beam.complete.map(() => found.shift()));
