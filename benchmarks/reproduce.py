@@ -204,22 +204,29 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
                     console.print(f"{run.title}: {error}; restarting it")
                     waiting[name] = run
                     continue
-                if not error or (elsewhere and run.history):
+                if not error or (elsewhere and _history(run)):
                     tracking.track(run.path)
                 console.print(f"{run.title}: {error or 'done'}")
                 errors += [error] if error else []
     finally:
         engine.stop()
         for run in running.values() if elsewhere else ():
-            if run.history:
+            if _history(run):
                 tracking.track(run.path)
     return errors
+
+
+def _history(run: AnyRun) -> list[dict[str, Any]]:
+    """Of a run that another process trains, which says itself what is damaged."""
+    with suppress(UserError):
+        return run.history
+    return []
 
 
 def _show_epoch(run: AnyRun, shown: int) -> int:
     """Print the last epoch of a run, if more than `shown` are done; the progress bars of other processes are not
     visible. Returns how many are done."""
-    history = run.history
+    history = _history(run)
     if len(history) > shown:
         console.print(
             f"{run.title}: epoch {len(history)}/{run.settings.training.epochs}, {run.epoch_text(history[-1])}"

@@ -112,7 +112,8 @@ def load(path: Path) -> Config:
     keys = {"schema_version": 1} | read_yaml(path)
     if isinstance(model := keys.get("model"), dict):
         keys["model"] = without_former(model)
-    if (version := keys["schema_version"]) <= 7 and isinstance(training := keys.get("training"), dict):
+    version, training = keys["schema_version"], keys.get("training")
+    if isinstance(version, int) and version <= 7 and isinstance(training, dict):
         gone = FORMER_TRAINING | {key for key, value in training.items() if (key, value) == NO_UNDISTORTED}
         keys["training"] = {key: value for key, value in training.items() if key not in gone}
     if version == SCHEMA:

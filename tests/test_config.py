@@ -256,6 +256,9 @@ def test_settings_of_an_older_version(tmp_path):
     (tmp_path / "config.yaml").write_text(stored.replace("training:\n", "training:\n  undistorted: 0.1\n"))
     with pytest.raises(UserError, match=r"training\.undistorted: no such key; read it with the version of the suite "):
         load(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text(f"{stored}schema_version: '8'\n")
+    with pytest.raises(UserError, match=r"config\.yaml .*schema_version"):
+        load(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text(stored)
     with pytest.raises(UserError, match=rf"\(schema_version 1 instead of {SCHEMA}\)"):
         RunFolder(tmp_path, made).refuse_training()

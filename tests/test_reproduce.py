@@ -162,6 +162,7 @@ def test_a_run_that_fails_does_not_stop_the_others(archive: Path, tmp_path: Path
     broken = space / "runs" / resolve("bttr", preset, 7, open_archive(archive)).run_name
     broken.mkdir(parents=True, exist_ok=True)
     (broken / "checkpoint.safetensors").write_bytes(b"no weights")
+    (broken / "history.jsonl").write_text("{")
     for jobs, seed in ((2, 8), (1, 9)):
         with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it"):
             reproduce(["bttr"], preset, [7, seed], archive, tmp_path, placing=Placing(jobs=jobs))

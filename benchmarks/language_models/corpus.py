@@ -13,7 +13,7 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, hold_out
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.language import LINE_END, Lexicon
-from hmerbench.models.vocab import SPECIAL, Vocabulary
+from hmerbench.models.vocab import SPECIAL
 
 SPLITS = ("train", "valid", "test")
 LONGEST = 63  # characters of a word: 65 with its ends, the authors' limit
@@ -48,8 +48,8 @@ def caption_corpus(archive: Archive) -> Corpus:
 
     The test set is what a trial of a recognizer holds out (`hmerbench trial`), so that both can be judged together by
     formulas that neither has seen. Of the others every tenth formula is for validation: by formula, as the same ones
-    occur many times. The lines are shuffled, as captions may be sorted by length. All symbols of the dictionary are
-    words, even those that do not occur.
+    occur many times. The lines are shuffled, as captions may be sorted by length. All symbols of a recognizer of this
+    archive are words, even those that do not occur.
     """
     samples = [Sample(id_, tuple(tokens), NO_IMAGE) for id_, tokens in archive.captions("train").items()]
     kept, held = hold_out(samples, HELD_OUT, HELD_OUT_SEED)
@@ -60,7 +60,7 @@ def caption_corpus(archive: Archive) -> Corpus:
     }
     words = {name: list(_lines(part)) for name, part in splits.items()}
     digest = hashlib.sha256("\t".join(" ".join(words[split]) for split in SPLITS).encode()).hexdigest()[:16]
-    lexicon = Lexicon.of([LINE_END, *(word for word in Vocabulary().words if word not in SPECIAL)])
+    lexicon = Lexicon.of([LINE_END, *(word for word in archive.vocabulary.words if word not in SPECIAL)])
     return _numbered("captions", digest, words, lexicon)
 
 

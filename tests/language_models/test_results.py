@@ -179,6 +179,9 @@ def test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula(tmp_pa
     assert formulas["valid"] and not {*formulas["valid"]} & {*formulas["train"]}
     assert sum(_validates([str(number)]) for number in range(2000)) == pytest.approx(200, abs=40)
     assert {*Vocabulary().words} - {*corpus.lexicon.words} == {*SPECIAL}
+    captions = tmp_path / "data/train/caption.txt"
+    captions.write_text(captions.read_text().replace("x", r"\aleph"))  # or it could rank for no network that reads it
+    assert r"\aleph" in caption_corpus(open_archive(tmp_path)).lexicon.words
 
 
 TINY = (
