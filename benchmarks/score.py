@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from hmerbench.benchmarks.config import Data, digest_of_keys
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.new_expressions import seen
 from hmerbench.benchmarks.data.samples import evenly
@@ -70,7 +71,9 @@ def unseen_of(run: RunFolder, archive: Archive, split: str, training: str = "") 
     if training:
         trained = read_training(training)
     elif archive.holds(data.digest):
-        name = archive.caption_md5(TRAIN)[:8] + "+parts" * data.needs_ink
+        how = {key: getattr(data, key) for key in ("limit", "max_tokens", "sub_expressions", "exchanged")}
+        plain = how == {key: getattr(Data(), key) for key in how}  # the archive's captions and no others
+        name = archive.caption_md5(TRAIN)[:8] + f"+{digest_of_keys(how)}" * (not plain)
         trained = Training(seen(archive, data, {tuple(tokens) for tokens in captions.values()}), name)
     else:
         raise UserError(f"{archive.path}: not what {run.path} was trained on; name those captions with --training")

@@ -13,16 +13,19 @@ from typer.testing import CliRunner
 from hmerbench.benchmarks import evaluate
 from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.evaluate import evaluate_weights
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import last_own
+from hmerbench.benchmarks.score import unseen_of
 from hmerbench.models.comer import CoMER
 from hmerbench.models.settings import CoMERSettings
 from hmerbench.models.weights import pack_weights
 from tests.helpers.checkpoints import lightning
 from tests.helpers.paths import MEDIUM, ROOT
+from tests.helpers.tiny import tiny_archive, tiny_config
 
 TINY = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
 
@@ -163,3 +166,16 @@ def test_a_run_reads_another_archive_apart(tmp_path: Path):
     shutil.copytree(archive / "data/mine", archive / "data/train")
     with pytest.raises(UserError, match="was trained on other data"):
         told("train")
+
+
+def test_scores_of_what_is_unseen_are_named_after_what_was_seen(tmp_path: Path) -> None:
+    """Of one archive, trainings see different captions."""
+    archive, names = open_archive(tiny_archive(tmp_path / "data")), list[str]()
+    for data in ({}, {"limit": 3}, {"limit": 3, "max_tokens": 2}):
+        run = RunFolder(tmp_path / f"run{len(names)}", tiny_config(archive.path, {"data": data}))
+        answers = "".join(f"{id_}\t{' '.join(tokens)}\n" for id_, tokens in archive.captions("2014").items())
+        (run.path / "predictions").mkdir(parents=True)
+        (run.path / "predictions/2014.tsv").write_text("id\ttokens\n" + answers)
+        names += re.findall(r"unseen:([^|]*)", unseen_of(run, archive, "2014")) or ["nothing is left"]
+    assert names[0] in (archive.caption_md5("train")[:8], "nothing is left") and len({*names}) == 3
+    assert names[1][:9] == names[2][:9] == archive.caption_md5("train")[:8] + "+"

@@ -54,7 +54,10 @@ def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
             result[number] = replace(sample, ink=Ink(symbols, canvas) if canvas.scale > 0 else None)
     usable = sum(sample.ink is not None for sample in result)
     if not usable:
-        raise UserError(f"{store.path}: holds no segmented pen strokes (ID.inkml) of these training expressions")
+        raise UserError(
+            f"{store.path}: holds no segmented pen strokes (ID.inkml) of these training expressions; "
+            "put theirs there, or choose a preset without (small)"
+        )
     if usable < len(result):
         rest = "of the others there are none, or none that fit the caption: they are trained on as they are"
         err_console.print(f"{store.path}: pen strokes of {usable:,} of {len(result):,} expressions; {rest}")
