@@ -248,6 +248,8 @@ SPLITS_TOLD = {  # of an image, its table and that one's column -> the split
     ("val/images/a.png", "labels.csv", ""): "valid",
     ("a.png", "metadata.csv", "Training"): "train",
     ("a.png", "metadata.csv", "validation"): "valid",
+    ("a.png", "metadata.csv", "Validate"): "valid",
+    ("a.png", "im2latex_validate.csv", ""): "valid",
     ("a.png", "metadata.csv", "../x"): "_._x",  # and what no archive may have becomes what it may
     ("Class 7/a.png", "Class 7/labels.csv", ""): "Class_7",
 }
@@ -500,7 +502,7 @@ def test_a_share_is_held_out_by_formula_and_by_writer(tmp_path: Path) -> None:
 
 def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
     comer(tmp_path / "source")
-    (tmp_path / "splits.txt").write_text("\ufefftrain_0 test\r\n\ntest_1\ttrain\n")
+    (tmp_path / "splits.txt").write_text("\ufefftrain_0 test\r\n\ntest_1\tTrain\n")
     import_data(tmp_path / "source", tmp_path / "a.zip", Choice(listed=listed(tmp_path / "splits.txt")))
     archive = open_archive(tmp_path / "a.zip")
     assert {split: list(archive.captions(split)) for split in archive.splits} == {
@@ -509,6 +511,8 @@ def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
     }
     import_data(tmp_path / "source", tmp_path / "b.zip", Choice(everything="2023"))
     assert len(open_archive(tmp_path / "b.zip", trains=False).captions("2023")) == 4
+    import_data(tmp_path / "source", tmp_path / "c.zip", Choice(everything="Train"))
+    assert open_archive(tmp_path / "c.zip").splits == ("train",)
     with pytest.raises(UserError, match="every expression is in a test set already"):
         import_data(tmp_path / "source", tmp_path / "c.zip", Choice(everything="2023", test_share=0.5))
     faults = {b"train_0\n": "an id and a split on every line", b"a train\na test\n": "a occurs twice", b"\xff": "UTF-8"}

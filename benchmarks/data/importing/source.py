@@ -154,7 +154,8 @@ class Source:
 
 # -------------------------------------------------------------------------------------------------------------- splits
 
-SPLITS = {"train": "train", "training": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "valid")
+SPLITS = {"train": "train", "training": "train"}
+SPLITS |= dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "valid")
 # folders that tell no split
 GENERIC = {"data", "img", "imgs", "images", "image", "captions", "caption", "labels", "label", "metadata", "inkml"}
 
@@ -192,8 +193,8 @@ def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> list[Row]:
     """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set."""
     lists, kept = dict(choice.listed), list[Row]()
     for row in rows:
-        told = SPLITS.get(row.split.lower(), row.split)
-        row.split = lists.get(row.id, "") if lists else choice.everything or told
+        told = lists.get(row.id, "") if lists else choice.everything or row.split
+        row.split = SPLITS.get(told.lower(), told)
         if lists and not row.split:
             source.leave_out(row.id, "not in the list of splits")
         else:
