@@ -183,6 +183,16 @@ def im2latex(folder: Path) -> None:
         (folder / f"im2latex_{split}.lst").write_text("".join(lines))
 
 
+def matching(folder: Path) -> None:
+    """Formulas and numbers of each split in files of its own."""
+    listed_as("commas", folder)
+    for split, captions in LATEX.items():
+        (folder / f"{split}.csv").unlink()
+        (folder / f"{split}.formulas.norm.txt").write_text("".join(f"{latex}\n" for latex in captions))
+        (folder / f"{split}.matching.txt").write_text("".join(f"{split}_{k}.png {k}\n" for k in range(len(captions))))
+    (folder / "val.matching.txt").write_text("train_0.png 0\n")  # whose formulas are not there
+
+
 def json_list(folder: Path) -> None:
     folder.mkdir()
     for split, captions in LATEX.items():
@@ -215,7 +225,7 @@ def parquet(folder: Path) -> None:
 
 
 LAYOUTS = {layout: partial(listed_as, layout) for layout in LISTED} | {
-    layout.__name__: layout for layout in (im2latex, json_list, pickled, parquet)
+    layout.__name__: layout for layout in (im2latex, matching, json_list, pickled, parquet)
 }
 
 

@@ -164,7 +164,7 @@ def split_of(name: str) -> str:
     """The split that the path of a file tells: the nearest part that says train, valid or test, or else the folder."""
     path = PurePosixPath(name)
     for part in (path.stem, *reversed(path.parts[:-1])):
-        for word in part.lower().replace("-", "_").split("_"):
+        for word in re.split(r"[-_.]", part.lower()):
             if word in SPLITS or word.startswith("test"):
                 year = re.match(r"(\d{2,4})_test", part)  # 14_test_labels.txt
                 return f"test_{year[1]}" if year else SPLITS.get(word, word)
@@ -175,7 +175,12 @@ def split_of(name: str) -> str:
 def split_of_image(image: str) -> str:
     """The split that the folders of an image tell, if they say train, valid, test or a year of CROHME."""
     told = split_of((PurePosixPath(image.replace("\\", "/")).parent / "image").as_posix())
-    return told if told in SPLITS.values() or re.fullmatch(r"test.*|20[12]\d", told) else ""
+    return told if says_split(told) else ""
+
+
+def says_split(told: str) -> bool:
+    """Whether it says train, valid, test or a year of CROHME, not only some folder."""
+    return told in SPLITS.values() or bool(re.fullmatch(r"test.*|20[12]\d", told))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from hmerbench.benchmarks.data.importing.source import Expression, Source, split_of, split_of_image
+from hmerbench.benchmarks.data.importing.source import Expression, Source, says_split, split_of, split_of_image
 from hmerbench.benchmarks.data.layout import MAX_IMAGE_BYTES
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
@@ -100,12 +100,16 @@ def _names(source: Source, table: str, line: str, form: Form) -> bool:
 
 
 def read_numbered(source: Source) -> Iterator[Expression]:
-    """The expressions of all lists; their formulas are in the file that has the name of the split, else in the
-    first."""
+    """The expressions of all lists; their formulas are in the file of the split, else in the first of none, else in the
+    only one."""
+    told = {name: split_of(name) for name in _formulas(source)}
     for table in numbered(source):
-        split, files = split_of(table), _formulas(source)
-        file = next((name for name in files if split and split in PurePosixPath(name).name), files[0])
-        formulas = source.text(file).split("\n")
+        split = split_of(table)
+        files = [name for name in told if told[name] == split] or [name for name in told if not says_split(told[name])]
+        if not files and len(told) > 1:
+            source.leave_out(table, "formulas of other splits alone")
+            continue
+        formulas = source.text(next(iter(files or told))).split("\n")
         for line in filter(None, source.lines(table)):
             name, number = _name_and_number(line)
             if number >= len(formulas):
