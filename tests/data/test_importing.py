@@ -357,6 +357,22 @@ def test_bad_ink_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     }
 
 
+def test_ink_has_the_caption_of_the_nearest_list(tmp_path: Path) -> None:
+    folders = {"data/train": "a", "data/test": "b", "data/2014": ""}  # no list is nearer to the last than to the others
+    for folder, latex in folders.items():
+        (tmp_path / folder / "ink").mkdir(parents=True)
+        (tmp_path / folder / "ink/a1.inkml").write_text(ink(""))
+        if latex:
+            (tmp_path / folder / "lists").mkdir()
+            (tmp_path / folder / "lists/gt.txt").write_text(f"a1\t{latex}\n")
+    import_data(tmp_path, tmp_path / "a.zip", Choice())
+    archive = open_archive(tmp_path / "a.zip")
+    assert {split: archive.captions(split) for split in archive.splits} == {
+        "train": {"a1": ["a"]},
+        "test": {"a1": ["b"]},
+    }
+
+
 def test_a_pickle_that_runs_a_program_runs_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Program:
         def __reduce__(self):
