@@ -49,6 +49,7 @@ CAPTIONS = {
     r"a \le b \ne c": r"a \leq b \neq c",
     r"a\,b\;c\quad d~e\ f": "a b c d e f",
     r"f''(x)": r"f ^ { \prime \prime } ( x )",
+    "f′′g’’": r"f ^ { \prime \prime } g ^ { \prime \prime }",
     r"f'^2": r"f ^ { \prime 2 }",
     r"f'_1": r"f _ { 1 } ^ { \prime }",
     r"f^{'}": r"f ^ { \prime }",

@@ -164,7 +164,7 @@ class _Reader:
             return self._scripts(token, self._argument(token))
         if token == "'":
             count = 1
-            while self._next() == "'":
+            while SYNONYMS.get(following := self._next(), following) == "'":
                 self.place, count = self.place + 1, count + 1
             self.changes["primes written as superscripts"] += 1
             inner = [r"\prime"] * count
