@@ -126,14 +126,22 @@ class _Reader:
             token = self.tokens[self.place]
             if token in SPACES:
                 self.changes["spaces removed"] += 1
+            elif token in (r"\left", r"\right"):
+                return token
             elif token in STYLES:
-                self.changes[f"{'brackets' if 'left' in token or 'right' in token else 'styles'} freed of {token}"] += 1
-                if token in (r"\left", r"\right", r"\middle") and self.tokens[self.place + 1 : self.place + 2] == ["."]:
-                    self.place += 1
+                self.changes[f"styles freed of {token}"] += 1
+                if token == r"\middle" or token[1:4] in ("big", "Big"):
+                    self._null()
             else:
                 return token
             self.place += 1
         return ""
+
+    def _null(self) -> bool:
+        """Whether `.`, which is no bracket, follows; it is passed over."""
+        found = self.tokens[self.place + 1 : self.place + 2] == ["."]
+        self.place += found
+        return found
 
     def _until(self, end: str) -> list[str]:
         """Up to `end`, which is not taken."""
@@ -146,7 +154,10 @@ class _Reader:
                 self.place += 1
                 command = r"\frac" if token == r"\over" else r"\binom"
                 self.changes[f"{token} written as {command}"] += 1
-                written = [command, "{", *written, "}", "{", *self._until(end), "}"]
+                below = self._until(end)
+                if not (_of_one_cell(written) and _of_one_cell(below)):
+                    raise Unsplit(rf"has {token} beside & or \\ in one group")
+                written = [command, "{", *written, "}", "{", *below, "}"]
             else:
                 written += self._item()
         self.depth -= 1
@@ -154,6 +165,11 @@ class _Reader:
 
     def _item(self) -> list[str]:
         token = self._next()
+        if token == r"\left":
+            inner = [*self._bracket(token), *self._until(r"\right")]
+            return [*inner, *self._bracket(r"\right")] if self._next() == r"\right" else inner
+        if token == r"\right":
+            return self._bracket(token)
         self.place += 1
         if token in SYNONYMS:
             self.changes[f"{token} written as {SYNONYMS[token]}"] += 1
@@ -192,6 +208,13 @@ class _Reader:
         while token[:1] == "\\" and token[1:].isalpha() and token not in KNOWN and self._next() == "{":
             written += self._argument(token)
         return written
+
+    def _bracket(self, command: str) -> list[str]:
+        r"""The bracket after `\left` or `\right`, if there is one."""
+        self.changes[f"brackets freed of {command}"] += 1
+        null = self._null()
+        self.place += 1
+        return [] if null or self._next() in ("", "{", "}", r"\left", r"\right") else self._item()
 
     def _bare(self, inner: list[str]) -> list[str]:
         """A group that is no argument, without its braces, unless it has the script that follows it already."""
@@ -256,6 +279,16 @@ class _Reader:
             return [f"\\{name}"]
         self.changes[f"freed of {font}"] += 1
         return inner
+
+
+def _of_one_cell(tokens: Sequence[str]) -> bool:
+    """Whether no cell, row or matrix begins or ends among tokens, but within whole matrices and arguments."""
+    depth = 0
+    for token in tokens:
+        depth += token.startswith(("{", r"\begin{")) - token.startswith(("}", r"\end{"))
+        if depth < 0 or (not depth and token in ("&", r"\\")):
+            return False
+    return not depth
 
 
 def _last_scripts(tokens: Sequence[str]) -> set[str]:
