@@ -38,6 +38,8 @@ def check(archive: Path, target: Path) -> None:
         raise UserError(f"{archive}: Croissant describes one file; zip the folder")
     if target.is_dir() or not target.parent.is_dir():
         raise UserError(f"{target}: must be a file in a folder that is there")
+    if target.suffix != ".json" or (target.exists() and target.samefile(archive)):
+        raise UserError(f"{target}: must end with .json, and not be the archive, which it would replace")
 
 
 def croissant(report: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -257,7 +257,8 @@ def describe(report: dict[str, Any]) -> None:
     rows: dict[str, dict[str, object]] = {}
     for name, split in report["splits"].items():
         for heading, cell in _cells(split).items():
-            rows.setdefault(heading, {"": heading})[name] = "–" if cell is None else cell
+            row = rows.setdefault(heading, {"": heading, **dict.fromkeys(report["splits"], "–")})
+            row[name] = "–" if cell is None else cell
     about = f"{report['edition']}\ndigest {report['digest'][:16]}, {report['vocabulary']} symbols"
     if published := report["published"]:
         about += f"\nlike {published['title']}: {published['license']}, {published['url']}"

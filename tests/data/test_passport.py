@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 import zipfile
 from pathlib import Path
@@ -73,6 +74,9 @@ def test_splits_are_described_and_compared(archive: Path, capsys: pytest.Capture
     describe(report)
     told = capsys.readouterr().out
     assert "train, test: equal images: a_2 and a_1" in told and "near images: a_1 and c_1" in told
+    del train["symlg"]["limits"]  # as of a set whose training set has no ground truth
+    describe(report)
+    assert re.search(r"symLG: limits Below *│ *– *│ *1 ", capsys.readouterr().out)
 
 
 def test_ids_tell_writers_where_nothing_else_does(archive: Path) -> None:
@@ -155,9 +159,12 @@ def test_croissant_declares_the_files_that_there_are(
         (".", "m.json", "describes one file; zip"),
         ("mine.zip", "no/m.json", "must be a file in"),
         ("mine.zip", ".", "must be"),
+        ("mine.zip", "mine.zip", "must end with .json"),
+        ("mine.zip", "link.json", "not be the archive"),
     ],
 )
 def test_what_croissant_cannot_describe_is_refused(archive: Path, place: str, target: str, fault: str) -> None:
+    (archive.parent / "link.json").symlink_to(archive)
     with pytest.raises(UserError, match=fault):
         croissant.check(archive.parent / place, archive.parent / target)
 
