@@ -1,5 +1,6 @@
 """The workspace of an archive's runs, and the announcement of the data before anything starts."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -35,13 +36,13 @@ def workspace(archive: Archive, results: Path) -> Path:
 def remember(archive: Archive, results: Path) -> None:
     """Record where data of one's own is, so that the report finds it."""
     if archive.name not in ("crohme", "embedded"):
-        write_atomically(results / "local" / LAST, f"{archive.path.absolute()}\n")
+        write_atomically(results / "local" / LAST, os.fsencode(archive.path.absolute()) + b"\n")
 
 
 def last_own(results: Path) -> Path | None:
     """Where the last data of one's own was; None if there was none."""
     record = results / "local" / LAST
-    return Path(record.read_text(encoding="utf-8").rstrip("\n")) if record.exists() else None
+    return Path(os.fsdecode(record.read_bytes().rstrip(b"\n"))) if record.exists() else None
 
 
 def report_command(archive: Archive, results: Path) -> str:

@@ -505,9 +505,12 @@ def test_a_parquet_without_images_says_what_it_has(tmp_path: Path, capsys: pytes
     parquet(tmp_path / "source")
     writer.write_table(arrow.Table.from_pylist([{"text": "x", "score": 1}]), tmp_path / "source/a.parquet")
     (tmp_path / "source/b.parquet").write_bytes(b"PAR1")
+    whole = (tmp_path / "source/train-00000-of-00001.parquet").read_bytes()
+    (tmp_path / "source/c.parquet").write_bytes(b"PAR1" + bytes(200) + whole[204:])  # the footer alone is whole
     import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
     said = " ".join(capsys.readouterr().err.split())
     assert "no column of images as bytes, or none of LaTeX, only text (string), score (int64): 1 (a.parquet)" in said
+    assert re.search(r"damaged from row 1 on \(.*\): 1 \(c\.parquet\)", said)
     assert "not parquet (" in said and open_archive(tmp_path / "a.zip").splits == ("train", "test")
     for name in ("a", "b"):
         with pytest.raises(UserError, match="no expression is left of 1"):

@@ -267,9 +267,16 @@ def read_parquet(source: Source) -> Iterator[Expression]:
             have = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
             source.leave_out(table, f"no column of images as bytes, or none of LaTeX, only {have}")
             continue
-        number = 0
-        for batch in file.iter_batches(batch_size=ROWS):
-            for row in batch.to_pylist():
+        number, batches = 0, file.iter_batches(batch_size=ROWS)
+        while True:
+            try:
+                if (batch := next(batches, None)) is None:
+                    break
+                found = batch.to_pylist()
+            except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+                source.leave_out(table, f"damaged from row {number + 1} on ({one_line(error)})")
+                break
+            for row in found:
                 number += 1
                 held = row[images[0]]
                 content = held.get("bytes") if isinstance(held, dict) else held
