@@ -343,6 +343,7 @@ def seen(archive: Archive, data: Data, wanted: set[Caption]) -> set[Caption]:
     """Those of the `wanted` captions that a training with these settings has, also as a part of an expression or put
     together from two; formulas that substituted symbols happen to spell are not counted. Held-out ones are, as they
     select the epoch. Raises UserError without pen strokes if they are needed."""
+    wanted = {caption for caption in wanted if len(caption) <= data.max_tokens}  # longer ones are left out
     training = {id_: tuple(tokens) for id_, tokens in evenly([*archive.captions(TRAIN).items()], data.limit)}
     found = wanted & {*training.values()}
     if data.sub_expressions:

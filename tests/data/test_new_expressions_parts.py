@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hmerbench.benchmarks.config import Data
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import read_symbols
-from hmerbench.benchmarks.data.new_expressions import SYMBOL_HEIGHT, parse, parts, sub_expressions
+from hmerbench.benchmarks.data.new_expressions import SYMBOL_HEIGHT, parse, parts, seen, sub_expressions
 from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
@@ -165,3 +166,10 @@ def test_crohme_gives_parts_of_nearly_every_expression() -> None:
         from_latex(part.tokens)
     heights = [part.image.shape[0] for part in found]
     assert 60 < np.median(heights) < 120  # 94 for whole expressions of few tokens
+
+
+def test_captions_longer_than_a_training_takes_do_not_count_as_seen(tmp_path: Path) -> None:
+    archive = open_archive(tiny_archive(tmp_path))
+    captions = {tuple(tokens) for tokens in archive.captions("train").values()}
+    short = {tokens for tokens in captions if len(tokens) <= 2}
+    assert seen(archive, Data(max_tokens=2), captions) == short < captions == seen(archive, Data(), captions)
