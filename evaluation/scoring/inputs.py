@@ -34,6 +34,7 @@ IDS = ("id", "img_id", "image")
 TEXTS = ("tokens", "pred", "latex")
 NEEDED = "id (or img_id, image) and tokens (or pred, latex)"
 
+_MAPPING = re.compile(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{')  # of ids to rows
 _ID = re.compile(r'[^./\\,"][^/\\,"]*')
 
 
@@ -106,7 +107,8 @@ def _is_lines(file: io.TextIOBase) -> bool:
     first = file.read(1 << 20).lstrip()
     file.seek(0)
     line, _, rest = first.partition("\n")
-    return first[:1] == "{" and (rest.lstrip()[:1] == "{" or any(f'"{name}"' in line for name in IDS))
+    a_row = any(f'"{name}"' in line for name in IDS) and not _MAPPING.match(line)
+    return first[:1] == "{" and (rest.lstrip()[:1] == "{" or a_row)
 
 
 def _prediction(row: object, where: str) -> tuple[str, str]:

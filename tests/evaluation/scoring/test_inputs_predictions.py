@@ -47,6 +47,7 @@ RECOGNIZED = [
         ("p.json", json.dumps(as_json("image", "tokens", split=True), indent=1)),
         ("p.json", lines(RECOGNIZED)),
         ("p.json", json.dumps({f"{key}.png": {"pred": latex} for key, latex in LATEX.items()})),
+        ("p.json", json.dumps({key: {"id": key, "pred": latex} for key, latex in LATEX.items()})),
         ("p.json", json.dumps(LATEX)),
         ("p.csv", '\n\r\nid,pred\ne0,\\frac { 1 2 } { x }\ne1,"a , b"\n'),
         ("p.csv", 'id,pred,score\ne0,\\frac { 1 2 } { x },1\n\ne1,"a , b",2\n'),
