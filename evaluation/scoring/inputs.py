@@ -83,7 +83,7 @@ def _predictions(entries: Iterable[tuple[str, str]], listed: bool, raw: bool) ->
 
 def as_tokens(key: str, text: str) -> str:
     """A prediction file's text with its LaTeX split into tokens; one without a formula stays as it is."""
-    latex = formula_of(text)
+    latex = wrappers.without_comments(formula_of(text))
     return prediction_file(key, tokenize(latex)) if latex else text
 
 

@@ -77,6 +77,7 @@ _SUSPECT = re.compile(
     rf"|[>\]*_\"”“»'’]\s*$|^\s*[<\[*_\"“„«'‘]|^\s*[#\w][#\w ]*[:：\n]|{_INVISIBLE.pattern}"
 )
 _DOLLAR = re.compile(r"(?<!\\)\$")
+_COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)%[^\n]*\n")
 
 
 class Predictions(dict[str, str]):
@@ -120,7 +121,7 @@ def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
     body = source if listed else body_of(source)
     if thought := _THOUGHT.match(body):
         body = body[thought.end() :]
-    as_file = prediction_file(key, source.split()) if listed else source
+    as_file = prediction_file(key, without_comments(source).split()) if listed else source
     if not (thought or _SUSPECT.search(body)) or len(body) > MAX_CHARACTERS:
         predictions.add(key, as_file, [], True)
         return
@@ -134,6 +135,7 @@ def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
         except Unconverted:  # no dollars, or blanks within them
             pass
     inner, names = unwrapped(formula)
+    inner = without_comments(inner)
     if not official and not listed and (lines := _LINES.fullmatch(inner.strip())):
         names.append(lines[1])  # displayed as it is; within dollars it is a formula
     if (names and inner.strip()) or outer:
@@ -141,6 +143,12 @@ def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
         predictions.add(key, prediction_file(key, inner.split()), outer + names, official)
     else:
         predictions.add(key, as_file, [], True)
+
+
+def without_comments(latex: str) -> str:
+    """LaTeX without its comments that end with a line: in one line, they would take along what follows."""
+    before, end, last = latex.rpartition("\n")
+    return _COMMENT.sub(r"\1 ", before + end) + last
 
 
 def unwrapped(formula: str) -> tuple[str, list[str]]:
@@ -203,6 +211,6 @@ def on_one_line(formula: str) -> tuple[str, str] | None:
 
 def without_alignment(predictions: Predictions, key: str) -> None:
     """Take a prediction out of an environment for several lines if it has one."""
-    if r"\begin" in predictions[key] and (found := on_one_line(formula_of(predictions[key]))):
+    if r"\begin" in predictions[key] and (found := on_one_line(without_comments(formula_of(predictions[key])))):
         line, name = found
         predictions.add(key, prediction_file(key, line.split()), [name], False)

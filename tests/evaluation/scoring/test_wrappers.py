@@ -204,6 +204,19 @@ def test_a_comment_is_no_formula(tmp_path: Path, truth: str):
     assert any(note.startswith("1 of 3 predictions have text but no formula (a, ...)") for note in found.notes)
 
 
+@pytest.mark.parametrize("form", ["folder", "json", "csv"])
+@pytest.mark.parametrize(("wrapper", "raw"), [("{}", False), ("```\n{}\n```", False), ("${}$", True)])
+def test_a_comment_ends_with_its_line(tmp_path: Path, truth: str, form: str, wrapper: str, raw: bool):
+    texts = {key: wrapper.format(" % so\n".join(text.rsplit(" ", 1))) for key, text in TRUTH.items()}
+    texts = {key: f"${text}$" if (form, wrapper) == ("folder", "{}") else text for key, text in texts.items()}
+    assert evaluate(written(tmp_path, form, texts), truth, NO_FIELDS, raw=raw).score.exact == 3
+
+
+def test_a_percent_sign_among_sentences_is_no_comment(tmp_path: Path, truth: str):
+    texts = {key: f"I am 95% sure: ${text}$\nwith 5 \\% of doubt" for key, text in TRUTH.items()}
+    assert evaluate(written(tmp_path, "json", texts), truth, NO_FIELDS).score.exact == 3
+
+
 def test_two_formulas_are_not_one():
     for text in ("$x$ and $y$", r"\( x \) \( y \)", r"\[ x \] \[ y \]", "`x` `y`", r"\( x \] y"):
         assert unwrapped(text) == (text, [])
