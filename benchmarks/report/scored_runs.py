@@ -72,13 +72,12 @@ def grouped(
     `split` is a test set, POOLED, or None for each set and the pooled ones; `among` are the sets that count, by default
     all that a run was scored on. `folders` are run folders or contain them at any depth; default: results/reproduced
     and results/runs. Of two runs of one recipe and seed in a group, the later folder's counts: your own, not the
-    committed one. Raises UserError if there is no run, for a damaged one, and for runs scored on different expressions.
+    committed one; within a folder, the one scored last. Raises UserError if there is no run, for a damaged one, and for
+    runs scored on different expressions.
     """
     roots = folders or [results / "reproduced", results / "runs"]
-    counted = {
-        run: [name for name in run.sets("scores/*.json") if among is None or name in among]
-        for run in RunFolder.under(*roots)
-    }
+    place = {run: number for number, root in enumerate(roots) for run in RunFolder.under(root)}
+    counted = {run: [name for name in run.sets("scores/*.json") if among is None or name in among] for run in place}
     scored = {run: sets for run, sets in counted.items() if sets}
     if not scored:
         for folder in folders:
@@ -97,6 +96,8 @@ def grouped(
         if not groups:
             fix = "score one, or name another set with --set"
             raise UserError(f"{', '.join(map(str, roots))}: no run scored on {name}; {fix}")
+        for runs in groups.values():
+            runs.sort(key=lambda of: (place[of[0]], _scored_at(*of)))
         found.append([_group(labels[runs[0][0]], conditions, runs) for conditions, runs in sorted(groups.items())])
     return found
 
@@ -116,6 +117,10 @@ def _conditions(run: RunFolder, preset: str, sets: Sequence[str]) -> str:
     search, select = (" and ".join(dict.fromkeys(fields.pop(key) for fields in rest)) for key in ("search", "select"))
     scorer = " and ".join(dict.fromkeys(", ".join(f"{key} {text}" for key, text in fields.items()) for fields in rest))
     return f"{names} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}, scored with {scorer}"
+
+
+def _scored_at(run: RunFolder, sets: Sequence[str]) -> float:
+    return max((run.path / f"scores/{name}.json").stat().st_mtime for name in sets)
 
 
 def _beam(run: RunFolder, search: str) -> str:

@@ -1,6 +1,7 @@
 """The comparison of rows over seeds and writers, on made-up runs with known rates."""
 
 import json
+import os
 from collections.abc import Sequence
 from itertools import pairwise, product
 from pathlib import Path
@@ -273,6 +274,15 @@ def test_the_same_run_twice_counts_once(tmp_path: Path) -> None:
         make_run(tmp_path / place, "bttr", 7, 0.3)
     (found,) = compare([], tmp_path, "2014")
     assert [(row.n, row.seeds) for row in found.rows] == [(1, "7")]
+
+
+def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
+    """As in the tables, whatever its name."""
+    make_run(tmp_path / "runs/a", "bttr", 7, 0.3)
+    old = make_run(tmp_path / "runs/b", "bttr", 7, 0.5)
+    os.utime(old / "scores/2014.json", (1, 1))
+    (found,) = compare([], tmp_path, "2014")
+    assert [(row.mean, row.seeds) for row in found.rows] == [(30.0, "7")]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
