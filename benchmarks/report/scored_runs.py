@@ -25,6 +25,7 @@ from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.score import fields_of
 from hmerbench.evaluation.scoring.stats import Estimate, Images, difference, holm, rate, spread_between_runs
 
+OF_ONE_SCORE = ("set", "n", "tok", "wrap")  # fields of a signature that may differ between the runs of a group
 POOLED = "all"  # the union of all test sets a run was scored on
 
 
@@ -111,7 +112,7 @@ def _conditions(run: RunFolder, preset: str, sets: Sequence[str]) -> str:
         except InputError as error:
             raise UserError(f"{run.path / 'scores' / name}.json: {error}; score the run again") from None
     names, n = " + ".join(fields["set"] for fields in signatures), sum(int(fields["n"]) for fields in signatures)
-    rest = [{key: text for key, text in fields.items() if key not in ("set", "n")} for fields in signatures]
+    rest = [{key: text for key, text in fields.items() if key not in OF_ONE_SCORE} for fields in signatures]
     for fields in rest:
         fields["search"] = _beam(run, fields["search"])
     search, select = (" and ".join(dict.fromkeys(fields.pop(key) for fields in rest)) for key in ("search", "select"))

@@ -211,6 +211,14 @@ def test_scores_of_different_scorers_are_never_compared(tmp_path: Path) -> None:
     assert [len(one.rows) for one in found] == [1, 1] and "conv 1.5" in found[0].conditions
 
 
+def test_a_seed_whose_predictions_had_dollars_is_one_of_its_row(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "bttr", 7, 0.3)
+    path = make_run(tmp_path / "runs", "bttr", 8, 0.4) / "scores/2014.json"
+    path.write_text(path.read_text().replace("|select:", "|tok:split|wrap:removed|select:"))
+    (found,) = compare([], tmp_path, "2014")
+    assert [row.seeds for row in found.rows] == ["7 8"] and "wrap" not in found.conditions
+
+
 def test_presets_of_their_own_weights_share_one_correction(tmp_path: Path) -> None:
     """Steps of all presets are one family; a preset that reads with another's weights adds none, nor do steps of one
     seed, which have no verdict."""
