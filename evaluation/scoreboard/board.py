@@ -24,7 +24,7 @@ from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoreboard.card import YEARS, System
 from hmerbench.evaluation.scoring.inputs import GroundTruth, read_ground_truth
 from hmerbench.evaluation.scoring.metrics import BUCKETS, WITHIN, rounded_interval
-from hmerbench.evaluation.scoring.outcome import in_process
+from hmerbench.evaluation.scoring.outcome import in_process, own_scripts, scripts
 from hmerbench.evaluation.scoring.score import Evaluation, evaluate
 from hmerbench.evaluation.scoring.stats import Images, holm, paired, rate
 from hmerbench.evaluation.stores import read_text
@@ -79,6 +79,8 @@ class Board:
 def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, committed: Path | None = None) -> Board:
     """Score all systems; of those that are not at hand, keep the rows of `committed`, a scoreboard.csv. Raises
     InputError for predictions or a ground truth that cannot be read."""
+    if not own_scripts():
+        raise InputError(f"LGEVAL_BIN={scripts()}: the board is counted by the suite's own scorer; unset LGEVAL_BIN")
     kept = _kept(committed) if committed and committed.is_file() else {}
     board = Board(list(systems))
     for system in systems:

@@ -186,6 +186,12 @@ def test_a_card_needs_predictions_or_committed_rows(tmp_path: Path, archive: Pat
         make_board([card], None, archive, tmp_path / "scoreboard.csv")
 
 
+def test_other_scripts_are_refused(tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LGEVAL_BIN", "/bin")
+    with pytest.raises(InputError, match=r"^LGEVAL_BIN=/bin: .*; unset LGEVAL_BIN$"):
+        make_board([], tmp_path, archive)
+
+
 def test_predictions_of_another_year_are_named(tmp_path: Path, archive: Path):
     write_card(tmp_path, "mine", {"2014": TRUTH, "2016": {"other": "x"}})
     with pytest.raises(InputError, match=r"^mine, 2016: .*2016.json: none of its 1 ids .* is in"):
