@@ -184,6 +184,13 @@ def test_claims_of_made_up_runs(tmp_path: Path) -> None:
     assert claims.claims(tmp_path).count("**open**") == len(CLAIMS) + 1
 
 
+def test_a_preset_whose_rows_share_one_seed_does_not_count(tmp_path: Path) -> None:
+    for recipe, seeds in (("bttr-baseline", (7, 8)), ("comer-fusion", (7, 9))):
+        for seed in seeds:
+            put_run(tmp_path / "reproduced", recipe, "small", seed, 0.3)
+    assert "| `small` | 2 | this suite | cpu | no: one seed |" in claims.claims(tmp_path)
+
+
 def test_without_runs_every_claim_is_open(tmp_path: Path) -> None:
     text = claims.claims(tmp_path)
     assert text.count("**open**") == len(CLAIMS) + 1 and "| **supported** | none |" in text and conflicts(text) == []
