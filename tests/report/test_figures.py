@@ -345,6 +345,13 @@ def test_a_table_without_what_a_figure_shows_costs_that_figure_alone(tmp_path: P
     assert str(drawn["language-curves"]).startswith(f"{tmp_path}/language_curves.csv has no runs")
 
 
+def test_the_legend_of_nesting_is_where_lines_are(tmp_path: Path) -> None:
+    text = (RESULTS / "nested.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "nested.csv").write_text("".join(line for line in text if ",medium" not in line))
+    large, medium = from_tables.by_depth(tmp_path / "nested.csv").axes
+    assert large.get_legend() and not medium.get_legend()
+
+
 @pytest.mark.parametrize("fill", [put_run, crowd], ids=["one run", "all rows twice"])
 def test_nothing_is_cut_off_or_too_small(tmp_path: Path, fill: Any) -> None:
     fill(tmp_path)

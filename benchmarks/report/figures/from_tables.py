@@ -85,7 +85,7 @@ def by_depth(table: Path) -> Figure:
         axis.set_xticks(range(len(depths)), labels)
         axis.set_xlabel("depth of nesting (images)")
     axes[0].set_ylabel("ExpRate (%)")
-    axes[-1].legend()
+    max(axes[::-1], key=lambda axis: len(axis.lines)).legend()
     return figure
 
 
