@@ -13,6 +13,7 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.passport import pixels
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.documents import from_template, write_texts
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -82,7 +83,7 @@ def read_of_new(runs: Sequence[RunFolder], mne: Archive, results: Path) -> str:
     captions = mne.captions(NEW)
     right = [[tokens_of(found.get(id_, "")) == tokens for id_, tokens in captions.items()] for found in read]
     text = _rate(right, [(NEW, id_) for id_ in captions])
-    return text if len(read) == len(runs) or len(read) > 1 else f"{text}, 1 seed"
+    return text if len(read) == len(runs) else f"{text}, {counted(len(read), 'seed')}"
 
 
 def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:

@@ -37,7 +37,7 @@ def test_images_of_another_set_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_was_read_of_n3_is_counted_by_its_captions(tmp_path: Path) -> None:
-    """Of one seed of two, it says so; without any, there is a dash."""
+    """Of some seeds alone, it says of how many; without any, there is a dash."""
     archive = tiny_archive(tmp_path / "mne", test=4)
     (archive / "data/2014").rename(archive / "data/N3")
     mne = open_archive(archive, trains=False)
@@ -49,6 +49,8 @@ def test_what_was_read_of_n3_is_counted_by_its_captions(tmp_path: Path) -> None:
         write_atomically(tmp_path / f"nested/comer-fusion/{run.path.name}.tsv", tsv(read))
         expected = "25.00 (1.6–86.9)" if run is runs[-1] else "25.00 (4.6–69.9), 1 seed"
         assert nested.read_of_new(runs, mne, tmp_path) == expected
+    third = RunFolder(tmp_path / "reproduced/comer-fusion/medium-seed9", tiny_config(archive))
+    assert nested.read_of_new([*runs, third], mne, tmp_path) == "25.00 (1.6–86.9), 2 seeds"
 
 
 def test_runs_of_a_preset_that_was_changed_between_them_are_no_seeds_of_a_row(
