@@ -19,6 +19,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.page import browser, make
 from hmerbench.benchmarks.report.page.browser import add_attention
 from hmerbench.benchmarks.report.page.make import Material, drawings, gather, render, report
+from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import EVALUATED, remember, workspace
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoreboard.card import Card, System
@@ -298,7 +299,11 @@ def test_what_evaluate_read_of_crohme_is_shown(place: Place, tmp_path: Path, mon
     shutil.copytree(place.a, tmp_path / EVALUATED / "bttr/tiny-seed7-12345678")
     material = gather(place.crohme, tmp_path, 0)
     (data,) = material.sets
-    assert data.runs == ["local/bttr/tiny-seed7-12345678"] and "NOT CROHME" not in render(material, tmp_path)
+    assert data.runs == ["local/bttr/tiny-seed7-12345678"]
+    shown, settings = tmp_path / EVALUATED / "bttr", RunFolder(place.a).settings
+    titles = [browser.title(RunFolder(shown / f"tiny-seed7{digest}", settings)) for digest in ("-12345678", "")]
+    assert [title.rpartition(", ")[2] for title in titles] == ["local 12345678", "local read again"]
+    assert "NOT CROHME" not in render(material, tmp_path)
 
 
 @pytest.mark.usefixtures("undrawn")

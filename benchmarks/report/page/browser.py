@@ -88,7 +88,8 @@ def key(run: RunFolder) -> str:
 
 
 def title(run: RunFolder) -> str:
-    local = "" if source(run) == "reproduced" else f", local {run.path.name[-8:]}"
+    end = run.path.name.rpartition("-")[2]  # a digest, but of a committed run that `evaluate` read
+    local = "" if source(run) == "reproduced" else f", local {'read again' if end.startswith('seed') else end}"
     return f"{run.recipe} · {run.preset} · seed {run.seed}{local}"
 
 
