@@ -33,7 +33,7 @@ from tests.helpers.paths import MEDIUM, ROOT
 RESULTS = ROOT / "results"
 RUN = RESULTS / "reproduced/comer-fusion/hour-seed7"
 COMMITTED = ("exprate-minutes", "exprate-nesting", "fig3-by-length", "language-curves")
-COMMITTED += ("scoreboard", "speed-growth", "table1-forest")
+COMMITTED += ("reliability", "risk-coverage", "scoreboard", "speed-growth", "table1-forest")
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +119,8 @@ def test_the_committed_figures_are_what_make_figures_writes(tmp_path: Path, monk
     for name in ("training", "taxonomy"):  # dozens that are not committed; a notebook draws them
         monkeypatch.setattr(plots, name, lambda *_: Figure())
     (tmp_path / "results").mkdir()
-    for name in ("reproduced", "speed", "nested.csv", "scoreboard.csv", "language.csv", "language_curves.csv"):
+    read = ("nested", "confidence", "scoreboard", "language", "language_curves")
+    for name in ("reproduced", "speed", *(f"{table}.csv" for table in read)):
         (tmp_path / "results" / name).symlink_to(RESULTS / name)
     drawn = dict(figures.draw(tmp_path / "results"))
     for name in COMMITTED:
