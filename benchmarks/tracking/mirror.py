@@ -5,9 +5,8 @@ copied folder is the same run. Only what the store lacks is added: mirroring may
 Of the processes of a machine, one writes to a store at a time (tracking_store.writing).
 
 They form a tree: table (archive x preset) -> row (recipe) -> seed. A row gets its own node once it has a second run;
-until then its only run is a child of the table, so one seed of five rows makes 1 + 5 runs. A row's node keeps the rates
-of its runs in tags, and a table asks for its best row alone: placing a run takes as long among three hundred as among
-three.
+until then its only run is a child of the table, so one seed of five rows makes 1 + 5 runs. A table asks for its best
+row alone: placing a run takes as long among three hundred rows as among three.
 """
 
 import json
@@ -19,7 +18,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
+from mlflow.entities import Run
 
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun
@@ -112,7 +111,7 @@ class Mirror:
             return run_id
         if not isinstance(run, RunFolder):
             return run_id
-        table = self.tree.place(run, run_id)
+        table = self.tree.place(run)
         self.show(run)
         for path in sorted(tables.glob("table*.*")) if tables is not None else ():
             self.client.log_artifact(table, str(path), "tables")
@@ -166,7 +165,6 @@ def _create(path: Path) -> None:
 
 MAX_RUNS = 50_000  # MLflow's limit for one search
 PARENT = "mlflow.parentRunId"
-MEMBER = "rates."  # begins the tags of a row's node: a run's id, with its rates as JSON
 RATE = "/exprate"  # ends the names of the metrics that are averaged
 
 Rates = dict[str, float]  # by metric, such as SET/exprate
@@ -178,11 +176,9 @@ class Tree:
     def __init__(self, client: MlflowClient, experiment: str):
         self.client, self.experiment = client, experiment
 
-    def search(
-        self, where: str, limit: int = MAX_RUNS, order: str = "start_time", view: int = ViewType.ACTIVE_ONLY
-    ) -> list[Run]:
+    def search(self, where: str, limit: int = MAX_RUNS, order: str = "start_time") -> list[Run]:
         """Matching runs, oldest first unless `order` says otherwise."""
-        return self.client.search_runs([self.experiment], where, view, limit, [order])
+        return self.client.search_runs([self.experiment], where, max_results=limit, order_by=[order])
 
     def groups(self, key: str) -> list[Run]:
         """The runs with this key, oldest first: several trainings of one configuration, or the one of a group."""
@@ -203,30 +199,19 @@ class Tree:
             if self._child(table) is None:
                 self.client.delete_run(table)
 
-    def place(self, run: RunFolder, id_: str = "") -> str:
-        """Place the run `id_` of a row below its table, or below its row if that has several, and write what both say;
+    def place(self, run: RunFolder) -> str:
+        """Place the runs of a row below its table, or below its row if there are several, and write what both say;
         return the table's id."""
         title = f"table 2, {run.data}, {run.preset}"
         note = "Open it (+) to see its rows. Its metrics are those of its best row; a row's are means over its seeds."
         table = self.group(run.table_key, title, note)
-        seeds = self.search(f"tags.row_key = '{run.row_key}'", 2)
+        seeds = self.search(f"tags.row_key = '{run.row_key}'")
         if len(seeds) > 1:
             row = self.group(run.row_key, run.recipe, "Its metrics are the mean, spread and number of its seeds.")
             self._set_parent(row, table)
-            if any(tag.startswith(MEMBER) for tag in row.data.tags):
-                placed = [self.client.get_run(id_)] if id_ else []
-            else:
-                placed = self.search(f"tags.row_key = '{run.row_key}'")
-            for seed in placed:
+            for seed in seeds:
                 self._set_parent(seed, row)
-                self._set_tag(row, MEMBER + seed.info.run_id, json.dumps(_rates(seed), sort_keys=True))
-            within = f"tags.`{PARENT}` = '{row.info.run_id}'"
-            for gone in self.search(within, view=ViewType.DELETED_ONLY):  # here, or in the user interface
-                if MEMBER + gone.info.run_id in row.data.tags:
-                    self.client.delete_tag(row.info.run_id, MEMBER + gone.info.run_id)
-            row = self.client.get_run(row.info.run_id)
-            members = [parse_json(rates) for tag, rates in row.data.tags.items() if tag.startswith(MEMBER)]
-            self._summarize(row, _mean_and_spread(members))
+            self._summarize(row, _mean_and_spread([_rates(seed) for seed in seeds]))
         else:
             for seed in seeds:
                 self._set_parent(seed, table)
@@ -263,11 +248,8 @@ class Tree:
             self.client.update_run(id_, status)
 
     def _set_parent(self, run: Run, parent: Run) -> None:
-        self._set_tag(run, PARENT, parent.info.run_id)
-
-    def _set_tag(self, run: Run, name: str, value: str) -> None:
-        if run.data.tags.get(name) != value:
-            self.client.set_tag(run.info.run_id, name, value)
+        if run.data.tags.get(PARENT) != parent.info.run_id:
+            self.client.set_tag(run.info.run_id, PARENT, parent.info.run_id)
 
 
 def _rates(run: Run) -> Rates:

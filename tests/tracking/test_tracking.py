@@ -268,11 +268,10 @@ def test_what_the_user_interface_shows_of_a_run(tmp_path: Path) -> None:
     assert client.get_run(run.info.run_id).data.tags["mlflow.note.content"] == "my own words"
 
 
-@pytest.mark.parametrize("seeds", [1, 5], ids=["many rows", "many seeds"])
-def test_a_run_is_placed_without_reading_all_others(seeds: int, tmp_path: Path, monkeypatch) -> None:
-    """Else a table takes a time that grows with the square of its runs."""
+def test_a_run_is_placed_without_reading_all_other_rows(tmp_path: Path, monkeypatch) -> None:
+    """Else a table takes a time that grows with the square of its rows."""
     for number in range(5):
-        logged(put_run(tmp_path, "bttr" if seeds > 1 else f"row{number}", seed=number if seeds > 1 else 7))
+        logged(put_run(tmp_path, f"row{number}"))
     read, search = list[int](), MlflowClient.search_runs
 
     def counting(*arguments: Any, **options: Any) -> Any:
@@ -285,8 +284,7 @@ def test_a_run_is_placed_without_reading_all_others(seeds: int, tmp_path: Path, 
     assert 0 < max(read) <= 3
     monkeypatch.undo()
     (table,) = [run for run in all_runs(client_of(tmp_path)) if PARENT not in run.data.tags]
-    rates = [10.0 + seed for seed in ([*range(5), 99] if seeds > 1 else [99])]
-    assert table.data.metrics["2014/exprate"] == pytest.approx(sum(rates) / len(rates))
+    assert table.data.metrics["2014/exprate"] == 109.0  # of its best row
 
 
 # ------------------------------------------------------------------------------------------------- moved folders
