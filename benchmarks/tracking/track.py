@@ -34,21 +34,18 @@ _warned: set[str] = set()
 _left_alone_until: dict[str, float] = {}
 
 
-def track(
-    folder: Path, tables: Path | None = None, under: str = "", name: str = "", running: bool = False
-) -> str | None:
+def track(folder: Path, tables: Path | None = None, name: str = "", running: bool = False) -> str | None:
     """Mirror a run folder (and `tables`) to MLflow; return the MLflow run id, or None if the store failed.
 
-    The run becomes a child of its table or, with the name `name`, of the run named `under`, as a trial does of its
-    study. `running`: its training is in progress; nothing is logged until an epoch is saved, as the folder may still
-    look like that of an earlier training. Raises UserError if `folder` is not a run folder or damaged.
+    The run becomes a child of its table or, with the name `name`, a trial of its study. `running`: its training is in
+    progress; nothing is logged until an epoch is saved, as the folder may still look like that of an earlier training.
+    Raises UserError if `folder` is not a run folder or damaged.
     """
-    under = under or study_of(folder)
     run = run_in(folder)
     _ = run.settings, run.history, run.environment, run.finished, run.scores  # report damaged files now, as errors
     if running and not (run.history and (isinstance(run, LanguageRun) or run.state)):
         return None
-    return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
+    return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, study_of(folder), name, running))
 
 
 def remove(folder: Path) -> bool:
@@ -84,9 +81,9 @@ def study_of(folder: Path) -> str:
     return f"tuning/{study.name}{'-check' * (not of_study.endswith(of_trial))}"
 
 
-def conclude(folder: Path, data: str, under: str, status: str) -> None:
-    """Set the final status (FINISHED or KILLED) of the run named `under`; `folder` is that of a child."""
-    with_store(folder, data, lambda mirror: mirror.conclude(under, status))
+def conclude(folder: Path, data: str, status: str) -> None:
+    """Set the final status (FINISHED or KILLED) of the study of a trial's folder."""
+    with_store(folder, data, lambda mirror: mirror.conclude(study_of(folder), status))
 
 
 def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -> Result | None:

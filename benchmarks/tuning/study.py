@@ -199,7 +199,7 @@ def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLog
                 for file in ("checkpoint.safetensors", "best.safetensors"):  # of no use after a short training
                     (folder / file).unlink(missing_ok=True)
                 best = max(other.value or 0.0 for other in study.trials if other.number in reported)
-                logger.queue.put(partial(_log, folder, job, name, trial, best))
+                logger.queue.put(partial(_log, folder, name, trial, best))
 
 
 class TrialLogger(threading.Thread):
@@ -224,8 +224,8 @@ class TrialLogger(threading.Thread):
         """Queue the final status of a study: FINISHED or KILLED."""
         from hmerbench.benchmarks.tracking.track import conclude
 
-        data, folder = job.problem.base.data.name, Path(job.folder, "trial")
-        self.queue.put(partial(conclude, folder, data, f"tuning/{job.name}", status))
+        base = job.problem.base
+        self.queue.put(partial(conclude, Path(job.folder, Path(base.run_name).name), base.data.name, status))
 
     def end(self) -> None:
         """Wait for the queue to be logged, for at most MIRROR_SECONDS."""
@@ -235,13 +235,13 @@ class TrialLogger(threading.Thread):
             console.print("warning: MLflow hangs; `hmerbench track` can log the trials later")
 
 
-def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> None:
+def _log(folder: Path, name: str, trial: FrozenTrial, best: float) -> None:
     """Log a finished trial, and the best value so far as a metric of its study."""
     from hmerbench.benchmarks.tracking.mirror import PARENT
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
 
-    if run_id := track(folder, under=f"tuning/{job.name}", name=name):
+    if run_id := track(folder, name=name):
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri(folder))

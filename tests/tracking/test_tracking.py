@@ -106,28 +106,34 @@ def test_a_second_seed_creates_the_row_in_between(tmp_path: Path) -> None:
     assert len(all_runs(client)) == 5 and len(client.get_metric_history(row.info.run_id, "2014/exprate")) == 1
 
 
-def test_a_run_can_be_a_child_of_another(tmp_path: Path) -> None:
-    folders = [put_run(tmp_path, "trial", seed=seed) for seed in (1, 2)]
-    run_ids = [logged(folder, under="tuning/lr", name=f"trial {n}") for n, folder in enumerate(folders)]
+LR = "lr-smoke-seed7-01234567"  # a study
+
+
+def test_trials_are_children_of_their_study(tmp_path: Path) -> None:
+    folders = [tmp_path / "tuning" / LR / f"smoke-seed7-{number}" for number in range(2)]
+    for seed, folder in enumerate(folders):
+        shutil.copytree(put_run(tmp_path, "trial", seed=seed), folder)
+    run_ids = [logged(folder, name=f"trial {n}") for n, folder in enumerate(folders)]
     client = client_of(tmp_path)
     below = [client.get_run(run_id) for run_id in run_ids]
     (above,) = {run.data.tags[PARENT] for run in below}
     assert len(all_runs(client)) == 3 and [run.info.run_name for run in below] == ["trial 0", "trial 1"]
-    assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == ("tuning/lr", "FINISHED")
-    tracking.conclude(folders[0], "crohme", "tuning/lr", "KILLED")
-    tracking.conclude(folders[0], "crohme", "tuning/nothing", "FINISHED")  # never logged: no effect
-    logged(folders[0], under="tuning/lr")  # by hand, when nothing runs
+    assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == (f"tuning/{LR}", "FINISHED")
+    tracking.conclude(folders[0], "crohme", "KILLED")
+    tracking.conclude(tmp_path / "tuning/other-smoke-seed7-0/smoke-seed7-0", "crohme", "FINISHED")  # never logged
+    logged(folders[0])  # by hand, when nothing runs
     assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "KILLED"
 
 
 def test_studies_of_several_spaces_each_have_their_default_trial(tmp_path: Path) -> None:
     """Which is the same training, to the same losses."""
-    folder = put_run(tmp_path, "trial")
-    first, second = (logged(folder, under=f"tuning/{study}", name="trial 0") for study in ("first", "second"))
-    assert logged(folder, under="tuning/first") == first != second == logged(folder, under="tuning/second")
+    trial, studies = put_run(tmp_path, "trial"), (f"first-{LR}", f"second-{LR}")
+    folders = [shutil.copytree(trial, tmp_path / "tuning" / study / trial.name) for study in studies]
+    first, second = (logged(folder, name="trial 0") for folder in folders)
+    assert first != second and [logged(folder) for folder in folders] == [first, second]
     client = client_of(tmp_path)
     above = [client.get_run(client.get_run(id_).data.tags[PARENT]).info.run_name for id_ in (first, second)]
-    assert above == ["tuning/first", "tuning/second"]
+    assert above == [f"tuning/{study}" for study in studies]
 
 
 # ------------------------------------------------------------------------------------------------- what a run holds

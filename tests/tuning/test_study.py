@@ -68,9 +68,14 @@ class Inline:
 
 
 @pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+def logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies in this process, of trainings that are none."""
     monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Inline)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
+
+
+@pytest.fixture
+def inline(logging, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("track", "conclude"):
         monkeypatch.setattr(f"hmerbench.benchmarks.tracking.track.{name}", lambda *_, **__: None)
 
@@ -469,14 +474,11 @@ def test_a_hanging_tracking_store_delays_nothing(inline, given, monkeypatch, cap
     assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
 
 
-def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch) -> None:
+def test_trials_are_children_of_their_study_in_mlflow(logging, given, monkeypatch) -> None:
     from mlflow import MlflowClient
 
     from hmerbench.benchmarks.tracking import tracking_store
 
-    monkeypatch.undo()
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Inline)
-    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     began, log = [], driver._log
 
     def spied(folder: Path, *arguments: Any) -> None:
@@ -499,6 +501,22 @@ def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch
     assert {run.info.status for run in runs} == {"FINISHED"}
     points = client.get_metric_history(study.info.run_id, "trial_value")
     assert [(point.step, point.value) for point in points] == [(0, values["0"]), (1, max(values.values()))]
+
+
+def test_the_trials_of_a_check_are_found_again(logging, given) -> None:
+    """By `track` and `remove`, in the group where the study put them."""
+    from mlflow import MlflowClient
+
+    from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
+
+    folder = tune(given, trials=4, workers=1)
+    checks = [*folder.glob("*-seed8-*")]
+    client = MlflowClient(tracking_uri(checks[0]))
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    before = {run.info.run_id for run in client.search_runs(experiments)}
+    assert {track(check) for check in checks} < before
+    assert {run.info.run_id for run in client.search_runs(experiments)} == before
 
 
 @pytest.mark.long
