@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import pytest
 import yaml
@@ -46,92 +47,33 @@ def test_every_recipe_resolves_with_every_preset(recipe, preset):
 def test_paper_is_the_authors_training():
     config = resolve("comer-fusion", "paper", 7)
     t = config.training
-    assert (t.optimizer.name, t.optimizer.lr, t.optimizer.momentum, t.optimizer.weight_decay) == (
-        "sgd",
-        0.08,
-        0.9,
-        1e-4,
-    )
+    o = t.optimizer
+    assert (o.name, o.lr, o.momentum, o.weight_decay) == ("sgd", 0.08, 0.9, 1e-4)
     assert (t.epochs, t.schedule.factor, t.schedule.patience, t.validate_every) == (300, 0.25, 10, 2)
     assert (t.batching.size, t.batching.micro_batches, t.batching.pixels) == (8, 4, 320_000)
     assert (config.select, config.search.beam_size, config.search.max_len) == ("2014", 10, 200)
 
 
-OTHER = {  # a value for every setting that differs from the preset small's
-    "schema_version": 1,
-    "recipe": "bttr",
-    "preset": "smoke",
-    "seed": 8,
-    "data": {
-        "name": "embedded",
-        "digest": "cd",
-        "scale": 0.6,
-        "max_area": 2000,
-        "max_tokens": 100,
-        "limit": 3,
-        "sub_expressions": 1,
-        "exchanged": 1,
-        "substitution": 0.5,
-        "ink": "ef",
-    },
-    "model": {
-        "network": "another",
-        "d_model": 64,
-        "growth_rate": 12,
-        "num_layers": 6,
-        "stride": 16,
-        "nhead": 2,
-        "num_decoder_layers": 2,
-        "dim_feedforward": 256,
-        "dropout": 0.3,
-        "encoder_dropout": 0.1,
-        "dc": 8,
-        "cross_coverage": False,
-        "self_coverage": False,
-    },
-    "augmentation": {
-        "scale": (0.8, 1.2),
-        "stretch": 0.1,
-        "rotation": 3.0,
-        "shear": 0.1,
-        "elastic": 2.0,
-        "thickness": 0.1,
-    },
-    "training": {
-        "epochs": 31,
-        "batching": {"order": "area", "coarse": False, "size": 8, "pixels": 1000, "micro_batches": 2, "curriculum": 2},
-        "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.5, "weight_decay": 0.1, "clip": 2.0},
-        "schedule": {"name": "plateau", "factor": 0.5, "patience": 9, "warmup": 0.1},
-        "validate_every": 1,
-        "early_stop": 4,
-        "label_smoothing": 0.2,
-        "bf16": False,
-        "average": 0.9,
-        "recalibrate": 3,
-    },
-    "search": {
-        "beam_size": 5,
-        "max_len": 100,
-        "alpha": 0.5,
-        "direction": "l2r",
-        "batch_size": 3,
-        "bf16": False,
-        "scales": (1.3,),
-        "convertible": False,
-        "limit": 3,
-    },
-    "select": "2014",
-    "heldout": 0.1,
-}
+SMALL = flat(resolve("comer-fusion", "small", 7).model_dump())
+
+
+def another(value: Any) -> Any:
+    """A value that differs, of the same type; for None, a number."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str):
+        return f"{value}2"
+    if isinstance(value, tuple):
+        return tuple(map(another, value))
+    return (value or 3) - 1
 
 
 def with_other(config: Config, path: str) -> Config:
     """The configuration with the setting at `path` changed, without validation, which would forbid some."""
-    value, keys, parents = flat(OTHER)[path], path.split("."), [config]
+    value, keys, parents = another(SMALL[path]), path.split("."), [config]
     for key in keys[:-1]:
         parents.append(getattr(parents[-1], key))
     for parent, key in zip(reversed(parents), reversed(keys), strict=True):
-        assert getattr(parent, key) != value
         update = {key: value}
         if is_dataclass(parent):
             value = copy.copy(parent)
@@ -141,12 +83,7 @@ def with_other(config: Config, path: str) -> Config:
     return value
 
 
-def test_every_setting_has_another_value_here():
-    small = resolve("comer-fusion", "small", 7).model_dump()
-    assert flat(OTHER).keys() == flat(small).keys()
-
-
-@pytest.mark.parametrize("path", flat(OTHER))
+@pytest.mark.parametrize("path", SMALL)
 def test_another_setting_is_another_run(path, tmp_path):
     made = resolve("comer-fusion", "small", 7)
     (tmp_path / "config.yaml").write_text(made.to_yaml())
@@ -291,14 +228,6 @@ def test_the_papers_preset_is_the_defaults_and_the_list_of_keys_is_complete():
     for key in listed:
         assert re.search(r"\w.* \((\d(\.\d)+|program|ours)\)$", key["meaning"]), key
         assert key["type"]
-
-
-def test_settings_are_read_back(tmp_path):
-    base = resolve("comer-fusion", "paper", 7)
-    (tmp_path / "config.yaml").write_text(base.to_yaml())
-    again = load(tmp_path / "config.yaml")
-    assert again == base
-    assert again.digest == base.digest
 
 
 @pytest.mark.parametrize(
