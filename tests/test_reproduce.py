@@ -5,26 +5,32 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from hmerbench.benchmarks import reproduce as job
+from hmerbench.benchmarks import score
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import Diverged, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
+from hmerbench.benchmarks.recognition import predict
 from hmerbench.benchmarks.report.presets import expected_seconds
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.runtime import configure_output
+from hmerbench.benchmarks.tracking import track
+from hmerbench.benchmarks.training import trainer
 from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.models.files import CheckpointError
 from hmerbench.models.weights import load_weights, pack_weights
@@ -36,17 +42,8 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the stages that ran, in order; MLflow is left out (test_tracking.py)."""
-    import hmerbench.benchmarks.recognition.predict
-    import hmerbench.benchmarks.score
-    import hmerbench.benchmarks.tracking.track
-    import hmerbench.benchmarks.training.trainer
-
     ran: list[str] = []
-    for module, name in (
-        (hmerbench.benchmarks.training.trainer, "train"),
-        (hmerbench.benchmarks.recognition.predict, "predict"),
-        (hmerbench.benchmarks.score, "score"),
-    ):
+    for module, name in ((trainer, "train"), (predict, "predict"), (score, "score")):
         real = getattr(module, name)
 
         def spy(*arguments, real=real, name=name):
@@ -54,20 +51,35 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return real(*arguments)
 
         monkeypatch.setattr(module, name, spy)
-    monkeypatch.setattr(hmerbench.benchmarks.tracking.track, "track", lambda *_, **__: None)
-    monkeypatch.setattr(job.tracking, "live", lambda _: nullcontext())
+    monkeypatch.setattr(track, "track", lambda *_, **__: None)
+    monkeypatch.setattr(track, "live", lambda _: nullcontext())
     return ran
 
 
-def preset_of(archive: Path) -> str:
+@pytest.fixture
+def preset(archive: Path) -> str:
     tiny_config(archive, {"training": {"epochs": 1}})
     return str(archive / "tiny.yaml")
 
 
+@pytest.fixture
+def bttr(archive: Path, preset: str, tmp_path: Path) -> Callable[..., None]:
+    """The main job for one row, by default with one seed."""
+    return lambda seeds=(7,), **more: reproduce(["bttr"], preset, seeds, archive, tmp_path, **more)
+
+
+@pytest.fixture
+def done(bttr: Callable[..., None], tmp_path: Path, stages: list[str]) -> RunFolder:
+    """A run of which every stage is done, and forgotten in `stages`."""
+    bttr()
+    stages.clear()
+    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
+    return RunFolder(folder)
+
+
 def test_stages_that_are_done_are_not_repeated(
-    archive: Path, tmp_path: Path, stages: list[str], capsys, monkeypatch: pytest.MonkeyPatch
+    archive: Path, preset: str, tmp_path: Path, stages: list[str], capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preset = preset_of(archive)
     reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path)
     assert stages == ["train", "predict", "score"] * 2
     space = workspace(open_archive(archive), tmp_path)
@@ -81,11 +93,8 @@ def test_stages_that_are_done_are_not_repeated(
     own = said.partition("this job: ExpRate in percent")[2]  # the last thing said
     assert [line.split("│")[1].strip() for line in own.splitlines() if "│" in line] == ["bttr", "comer-fusion"]
     meaning = own.splitlines()[-1]
-    assert (
-        "BTTR → CoMER (Fusion)" in meaning
-        and "(95 %: " in meaning
-        and "over images; 1 seed in common: no order" in meaning
-    )
+    assert "BTTR → CoMER (Fusion)" in meaning and "(95 %: " in meaning
+    assert "over images; 1 seed in common: no order" in meaning
     assert f"hmerbench compare {space / 'runs'} tests the rows" in meaning
     assert (space / "table2.csv").exists() and not (tmp_path / "local/table2.csv").exists()
 
@@ -115,9 +124,8 @@ def test_another_search_trains_nothing_anew(archive: Path, tmp_path: Path, stage
 
 @pytest.mark.long
 def test_parallel_runs_equal_sequential_runs(
-    archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
+    archive: Path, preset: str, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    preset = preset_of(archive)
     reproduce(["bttr"], preset, [7, 8, 9], archive, tmp_path / "a", placing=Placing(jobs=2))
     assert not stages  # none in this process
     said = capsys.readouterr().out
@@ -156,8 +164,9 @@ def test_parallel_runs_are_logged_as_running_until_they_are_stopped(archive: Pat
     assert logged == [True, "stopped", False]
 
 
-def test_a_run_that_fails_does_not_stop_the_others(archive: Path, tmp_path: Path, stages: list[str]) -> None:
-    preset = preset_of(archive)
+def test_a_run_that_fails_does_not_stop_the_others(
+    archive: Path, preset: str, tmp_path: Path, bttr, stages: list[str]
+) -> None:
     space = workspace(open_archive(archive), tmp_path)
     broken = space / "runs" / resolve("bttr", preset, 7, open_archive(archive)).run_name
     broken.mkdir(parents=True, exist_ok=True)
@@ -165,24 +174,21 @@ def test_a_run_that_fails_does_not_stop_the_others(archive: Path, tmp_path: Path
     (broken / "history.jsonl").write_text("{")
     for jobs, seed in ((2, 8), (1, 9)):
         with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it"):
-            reproduce(["bttr"], preset, [7, seed], archive, tmp_path, placing=Placing(jobs=jobs))
+            bttr([7, seed], placing=Placing(jobs=jobs))
         assert len(list(space.glob(f"runs/bttr/*seed{seed}*/scores/2014.json"))) == 1
     assert ",2," in (space / "table2.csv").read_text()  # both seeds that could be trained
     with pytest.raises(UserError, match="--jobs works with the engine local only"):
-        reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing("ray", 2))
+        bttr([7, 8], placing=Placing("ray", 2))
 
 
-def test_damaged_weights_of_one_run_stop_no_other(archive: Path, tmp_path: Path, stages: list[str]) -> None:
-    preset, space = preset_of(archive), workspace(open_archive(archive), tmp_path)
-    reproduce(["bttr"], preset, [7], archive, tmp_path)
-    (weights,) = space.glob("runs/bttr/*seed7*/best.safetensors")
-    weights.write_bytes(b"no weights")
+def test_damaged_weights_of_one_run_stop_no_other(done: RunFolder, bttr) -> None:
+    done.weights_file.write_bytes(b"no weights")
     with pytest.raises(CheckpointError, match=r"best\.safetensors: damaged"):
-        reproduce(["bttr"], preset, [7, 9], archive, tmp_path)
-    assert len(list(space.glob("runs/bttr/*seed9*/scores/2014.json"))) == 1
+        bttr([7, 9])
+    assert len(list(done.path.parent.glob("*seed9*/scores/2014.json"))) == 1
 
 
-def test_a_run_whose_process_keeps_dying_is_given_up(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:
+def test_a_run_whose_process_keeps_dying_is_given_up(bttr, stages: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[str] = []
 
     class Dying:
@@ -196,13 +202,12 @@ def test_a_run_whose_process_keeps_dying_is_given_up(archive: Path, tmp_path: Pa
 
     monkeypatch.setattr(Placing, "open", lambda *_: Dying())
     with pytest.raises(UserError, match="a run failed: killed by SIGKILL"):
-        reproduce(["bttr"], preset_of(archive), [7], archive, tmp_path, placing=Placing(jobs=2))
+        bttr(placing=Placing(jobs=2))
     assert len(began) == job.ATTEMPTS == 4
 
 
-def test_a_job_that_is_refused_discards_nothing(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+def test_a_job_that_is_refused_discards_nothing(archive: Path, preset: str, tmp_path: Path, stages: list[str]) -> None:
     """A process works in its second folder, or that folder is of other settings."""
-    preset = preset_of(archive)
     reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path)
     bttr, other = (path.parent for path in sorted(tmp_path.glob("local/*/runs/*/*/checkpoint.json")))
     stages.clear()
@@ -226,42 +231,33 @@ def test_no_other_job_slips_in_while_trainings_are_forgotten(tmp_path: Path, mon
     forget_trainings(runs)
 
 
-def test_lost_weights_of_a_finished_run_are_written_again(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+def test_lost_weights_of_a_finished_run_are_written_again(archive: Path, tmp_path: Path, bttr, stages) -> None:
     tiny_config(archive, {"select": "last", "training": {"schedule": {"name": "cosine"}}})
-    preset = str(archive / "tiny.yaml")
-    reproduce(["bttr"], preset, [7], archive, tmp_path)
+    bttr()
     (weights,) = tmp_path.glob("local/*/runs/*/*/best.safetensors")
     before = weights.read_bytes()
     weights.unlink()
     stages.clear()
-    reproduce(["bttr"], preset, [7], archive, tmp_path)
+    bttr()
     assert weights.read_bytes() == before and stages == ["train"]  # what was read with them stays
 
 
-def test_only_what_is_stale_is_repeated(archive: Path, tmp_path: Path, stages: list[str]) -> None:
-    preset = preset_of(archive)
-    reproduce(["bttr"], preset, [7], archive, tmp_path)
-    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
-    stages.clear()
-    (folder / "scores/2014.json").unlink()
-    reproduce(["bttr"], preset, [7], archive, tmp_path, ["2014"])
+def test_only_what_is_stale_is_repeated(done: RunFolder, bttr, stages: list[str]) -> None:
+    (done.path / "scores/2014.json").unlink()
+    bttr(years=["2014"])
     assert stages == ["score"]
     stages.clear()
-    (folder / "predictions/2014.tsv").unlink()
-    reproduce(["bttr"], preset, [7], archive, tmp_path)
+    (done.path / "predictions/2014.tsv").unlink()
+    bttr()
     assert stages == ["predict"]  # the same predictions as before, whose score is there
     stages.clear()
-    reproduce(["bttr"], preset, [8], archive, tmp_path)
+    bttr([8])
     assert stages == ["train", "predict", "score"]
 
 
-def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Path, stages: list[str]) -> None:
-    preset = preset_of(archive)
-    reproduce(["bttr"], preset, [7], archive, tmp_path)
-    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
-    weights, predictions, scores = (
-        folder / name for name in ("best.safetensors", "predictions/2014.tsv", "scores/2014.json")
-    )
+def test_stale_is_what_was_made_from_other_contents(done: RunFolder, bttr, stages: list[str]) -> None:
+    weights = done.weights_file
+    predictions, scores = (done.path / name for name in ("predictions/2014.tsv", "scores/2014.json"))
     tomorrow = time.time() + 86400
 
     def unchanged() -> None:
@@ -277,7 +273,7 @@ def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Pat
         predictions.write_text(tsv({"w0_0": ["1"]}))
 
     def no_record() -> None:  # as in a folder that an older version made
-        (folder / "sources.json").unlink()
+        (done.path / "sources.json").unlink()
 
     def older_scorer() -> None:
         scores.write_text(scores.read_text().replace("|v:", "|v:0"))
@@ -290,12 +286,11 @@ def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Pat
     for change, first in expected.items():
         stages.clear()
         change()
-        reproduce(["bttr"], preset, [7], archive, tmp_path)
+        bttr()
         assert stages[:1] == first, change.__name__
 
 
-def test_each_stage_alone(archive: Path, tmp_path: Path, stages: list[str], capsys) -> None:
-    preset = preset_of(archive)
+def test_each_stage_alone(archive: Path, preset: str, tmp_path: Path, stages: list[str], capsys) -> None:
     given = ["--crohme", str(archive), "--results", str(tmp_path)]
     named = ["--recipe", "bttr", "--preset", preset]
     cli.app(["train", *named, *given], standalone_mode=False)
@@ -340,33 +335,21 @@ def test_a_subset_is_scored_as_such(archive: Path, tmp_path: Path, stages: list[
 
 
 def test_interrupted_training_keeps_earlier_results(
-    archive: Path, tmp_path: Path, stages, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    done: RunFolder, bttr, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But they are not its own: nothing shows them as what it reads."""
-    preset = preset_of(archive)
-    reproduce(["bttr"], preset, [7], archive, tmp_path)
-    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
-    kept = {p: p.read_bytes() for p in [*folder.glob("predictions/*"), *folder.glob("scores/*")]}
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", interrupted)
+    kept = {p: p.read_bytes() for p in [*done.path.glob("predictions/*"), *done.path.glob("scores/*")]}
+    monkeypatch.setattr(trainer, "train", Mock(side_effect=[KeyboardInterrupt, Diverged("no longer finite")]))
     with pytest.raises(KeyboardInterrupt):
-        reproduce(["bttr"], preset, [7], archive, tmp_path, force=True)
-
-    def diverges(*_):
-        raise Diverged("the loss is no longer finite")
-
-    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", diverges)
+        bttr(force=True)
     capsys.readouterr()
     with pytest.raises(Diverged):
-        reproduce(["bttr"], preset, [7], archive, tmp_path)
-    assert "this job" not in capsys.readouterr().out and RunFolder(folder).status == ("untrained", "")
+        bttr()
+    assert "this job" not in capsys.readouterr().out and RunFolder(done.path).status == ("untrained", "")
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
 
 
-def test_epochs_are_chosen_for_all_runs(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+def test_epochs_are_chosen_for_all_runs(archive: Path, preset: str, tmp_path: Path, stages: list[str]) -> None:
     """Another number is another run, which is not repeated; the preset's own number is the preset."""
     config = tiny_config(archive, {"training": {"epochs": 3}})
     assert job.with_epochs(config, 3) == config
@@ -382,12 +365,10 @@ def test_epochs_are_chosen_for_all_runs(archive: Path, tmp_path: Path, stages: l
     assert "tiny-2-epochs" in (run.parents[2] / "table2.csv").read_text()
 
 
-def test_the_plan_estimates_training_time_from_earlier_runs(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+def test_the_plan_estimates_training_time_from_earlier_runs(archive: Path, done: RunFolder, tmp_path: Path) -> None:
     config = tiny_config(archive, {"training": {"epochs": 1}})
-    run = RunFolder(workspace(open_archive(archive), tmp_path) / "runs" / config.run_name, config)
-    assert expected_seconds(run) is None
-    reproduce(["bttr"], str(archive / "tiny.yaml"), [7], archive, tmp_path)
-    assert (expected_seconds(run) or 0) > 0
+    assert expected_seconds(RunFolder(tmp_path / "elsewhere/runs" / config.run_name, config)) is None
+    assert (expected_seconds(RunFolder(done.path.parents[1] / config.run_name, config)) or 0) > 0
 
 
 def test_a_job_without_rows_is_refused(archive: Path, tmp_path: Path) -> None:
