@@ -31,8 +31,6 @@ Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme nested train predict score reproduce track tables report compare regress doctor ls bench
 import-data recognize attention remove from-ink errors editions lgeval scoreboard"""
 
-NOWHERE = ("data", "--crohme", "nowhere.zip")
-
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -110,29 +108,6 @@ def test_a_command_of_before_says_what_became_of_it(before: str, words: str) -> 
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and words in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("score run --json", "--json: does not go with a run folder"),
-        ("score run --predictions a", "--predictions: does not go with a run folder"),
-        ("score --predictions a --ground-truth b --years 2014", "--years: does not go with --predictions"),
-        ("compare a b --ground-truth c --every-pair", "--every-pair: does not go with --ground-truth"),
-        ("import-data a b.zip --split c --split-list d", "--split-list says what into which; leave one out"),
-        ("import-data a b.zip --as-is --limits add", "--limits add changes captions, --as-is changes none"),
-        ("regress --reason why", "--reason: does not go with a comparison; give --update"),
-        ("regress --record 4 --parts scores", "--record 4: retrains, but --parts leaves out training"),
-        ("export run --images 9", "--images: does not go with an export; --compare reads them"),
-        (f"export {ROOT / 'README.md'} --compare a", "README.md: a comparison tells what a run reads; give its folder"),
-        ("export run --compare a --to hub", "--to: does not go with --compare"),
-        ("compare a --changed b", "--changed: does not go with runs; give --ground-truth"),
-        (f"compare {ROOT / 'README.md'} b", "README.md: a file of predictions is compared on a ground truth"),
-    ],
-)
-def test_options_of_the_other_form_are_refused(in_process: Run, line: str, words: str) -> None:
-    code, said = in_process(*line.split())
-    assert code == 1 and words in said and said.count("\n") == 1
-
-
 def test_scripts_of_lgeval_keep_their_names(in_process: Run, tmp_path: Path) -> None:
     """By the command and as programs on the PATH."""
     (tmp_path / "tex").mkdir()
@@ -150,29 +125,43 @@ def test_scripts_of_lgeval_keep_their_names(in_process: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("line", "words"),
     [
-        (["reproduce", "--crohme", "nowhere.zip"], "nowhere.zip"),
-        (["reproduce", "--crohme", "junk.zip"], "junk.zip"),
-        (["data", "--crohme", "junk.zip"], "junk.zip"),
-        (["train"], "name one run"),
-        (["train", "--recipe", "comer-fusion", "--from", "run"], "name one run"),
-        (["train", "nowhere"], "nowhere: this is not a run folder (no config.yaml is in it)"),
-        (["score", "run"], "run/config.yaml"),
-        (["track", "nowhere"], "not a run folder"),
-        (["reproduce", "--seeds", "x"], "'x' is not a seed"),
-        (["reproduce", "--seeds", str(2**64)], f"'{2**64}' is not a seed"),
-        (["reproduce", "--seeds", "9" * 5000], f"'{'9' * 40}' is not a seed"),
-        (["tables", "--results", "junk.zip/deeper"], "junk.zip/deeper"),
-        (["report", "--systems", "nowhere"], "nowhere: there is no such folder"),
-        (["draw", "--replay", "junk.zip"], "junk.zip"),
+        ("reproduce --crohme nowhere.zip", "nowhere.zip"),
+        ("reproduce --crohme junk.zip", "junk.zip"),
+        ("data --crohme junk.zip", "junk.zip"),
+        ("train", "name one run"),
+        ("train --recipe comer-fusion --from run", "name one run"),
+        ("train nowhere", "nowhere: this is not a run folder (no config.yaml is in it)"),
+        ("score run", "run/config.yaml"),
+        ("track nowhere", "not a run folder"),
+        ("reproduce --seeds x", "'x' is not a seed"),
+        (f"reproduce --seeds {2**64}", f"'{2**64}' is not a seed"),
+        (f"reproduce --seeds {'9' * 5000}", f"'{'9' * 40}' is not a seed"),
+        ("tables --results junk.zip/deeper", "junk.zip/deeper"),
+        ("report --systems nowhere", "nowhere: there is no such folder"),
+        ("draw --replay junk.zip", "junk.zip"),
+        # options of the other form of a command
+        ("score run --json", "--json: does not go with a run folder"),
+        ("score run --predictions a", "--predictions: does not go with a run folder"),
+        ("score --predictions a --ground-truth b --years 2014", "--years: does not go with --predictions"),
+        ("compare a b --ground-truth c --every-pair", "--every-pair: does not go with --ground-truth"),
+        ("import-data a b.zip --split c --split-list d", "--split-list says what into which; leave one out"),
+        ("import-data a b.zip --as-is --limits add", "--limits add changes captions, --as-is changes none"),
+        ("regress --reason why", "--reason: does not go with a comparison; give --update"),
+        ("regress --record 4 --parts scores", "--record 4: retrains, but --parts leaves out training"),
+        ("export run --images 9", "--images: does not go with an export; --compare reads them"),
+        (f"export {ROOT / 'README.md'} --compare a", "README.md: a comparison tells what a run reads; give its folder"),
+        ("export run --compare a --to hub", "--to: does not go with --compare"),
+        ("compare a --changed b", "--changed: does not go with runs; give --ground-truth"),
+        (f"compare {ROOT / 'README.md'} b", "README.md: a file of predictions is compared on a ground truth"),
     ],
 )
-def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, line: str, words: str) -> None:
     (tmp_path / "junk.zip").write_bytes(b"PK\x03\x04 not really")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("recipe: bttr\npreset: smoke\nnonsense: 1\n")
-    code, said = in_process(*arguments)
+    code, said = in_process(*line.split())
     assert code == 1
     assert said.startswith("error: ") and said.count("\n") == 1
     assert words in said
@@ -212,12 +201,7 @@ def test_a_misspelt_name_is_refused_before_data_is_made(
     ],
 )
 def test_the_preset_where_none_is_named(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    gpu: bool,
-    archive: str,
-    preset: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, gpu: bool, archive: str, preset: str
 ) -> None:
     """A GPU is given `large`, but not a job that stops for the pen strokes that `large` needs."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
@@ -229,9 +213,10 @@ def test_the_preset_where_none_is_named(
     assert ("inkml/train.zip: no such file" in "".join(capsys.readouterr().err.split("\n"))) == (preset == "small")
 
 
-def test_a_process_ends_with_the_exit_code(tmp_path: Path) -> None:
-    done = program(*NOWHERE, cwd=tmp_path)
+def test_a_process_ends_with_the_exit_code_and_shows_tracebacks_only_on_request(tmp_path: Path) -> None:
+    done = program("data", "--crohme", "nowhere.zip", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("error: nowhere.zip") and done.stderr.count("\n") == 1
+    assert "Traceback" in program("data", "--crohme", "nowhere.zip", cwd=tmp_path, HMERBENCH_DEBUG="1").stderr
 
 
 def test_results_default_to_the_checkouts_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,10 +287,6 @@ def test_markup_in_names_is_printed_as_it_is(capsys: pytest.CaptureFixture[str])
     console.print("results[/b]/[red]x")
     show("preset [/b]", [{"[/b]": "[/b]"}])
     assert capsys.readouterr().out.count("[/b]") == 4
-
-
-def test_tracebacks_are_shown_only_on_request(tmp_path: Path) -> None:
-    assert "Traceback" in program(*NOWHERE, cwd=tmp_path, HMERBENCH_DEBUG="1").stderr
 
 
 def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
