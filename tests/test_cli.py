@@ -21,11 +21,9 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import forget_trainings
-from hmerbench.models.network import build
-from hmerbench.models.weights import pack_weights
 from tests.helpers.made_up import put_history, put_score
 from tests.helpers.paths import NO_STORE, ROOT
-from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_archive, tiny_config, untrained_run
 
 Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme nested train predict score reproduce track tables report compare regress doctor ls bench
@@ -326,9 +324,7 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
     """A run without a checkpoint, such as a reproduced one, on its archive with one more test set."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NO_STORE)
     archive = tiny_archive(tmp_path / "archive", test=2)
-    run = RunFolder(tmp_path / "run", tiny_config(archive))
-    run.write("config.yaml", run.settings.to_yaml())
-    run.write("best.safetensors", pack_weights(build(run.settings.model)))
+    run = untrained_run(tmp_path / "run", tiny_config(archive))
     shutil.copytree(archive / "data/2014", archive / "data/2023")
 
     def main(*words: str) -> int:

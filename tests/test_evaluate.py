@@ -22,10 +22,9 @@ from hmerbench.benchmarks.runs.workspace import last_own
 from hmerbench.benchmarks.score import unseen_of
 from hmerbench.models.comer import CoMER
 from hmerbench.models.settings import CoMERSettings
-from hmerbench.models.weights import pack_weights
 from tests.helpers.checkpoints import lightning
 from tests.helpers.paths import MEDIUM, ROOT
-from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_archive, tiny_config, untrained_run
 
 TINY = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
 
@@ -94,13 +93,11 @@ def test_weights_of_one_name_share_no_results(tmp_path: Path, kind: str):
             weights.append(lightning(tmp_path / place / "last.ckpt", CoMER(TINY)))
             continue
         settings = Config(recipe="mine", preset="run", model=TINY).changed({"search.max_len": 8})
-        run = RunFolder(tmp_path / place / "mine/run", settings)
         if kind == "settings" and place == "b":
-            run = RunFolder(run.path, run.settings.changed({"search.beam_size": 2}))
-            run.write("best.safetensors", (weights[0] / "best.safetensors").read_bytes())
-        else:
-            run.write("best.safetensors", pack_weights(CoMER(TINY)))
-        run.write("config.yaml", run.settings.to_yaml())
+            settings = settings.changed({"search.beam_size": 2})
+        run = untrained_run(tmp_path / place / "mine/run", settings)
+        if kind == "settings" and place == "b":
+            shutil.copy(weights[0] / "best.safetensors", run.path)
         weights.append(run.path)
     first, second = (evaluate_weights(path, archive, ["mine"], tmp_path / "results") for path in weights)
     assert first != second and (first / "scores/mine.json").exists() and (second / "scores/mine.json").exists()
@@ -143,12 +140,8 @@ def test_a_run_reads_another_archive_apart(tmp_path: Path):
     without what was trained on, unless these captions are named. It does not train on them."""
     archive, results = own_set(tmp_path / "own", one="1 2", two="x"), tmp_path / "results"
     data = {"name": "foreign", "digest": "ab" * 32}
-    settings = Config.model_validate({"recipe": "mine", "preset": "run", "data": data}).model_copy(
-        update={"model": TINY}
-    )
-    run = RunFolder(results / "local/foreign-abababab/runs/mine/run", settings.changed({"search.max_len": 8}))
-    run.write("config.yaml", run.settings.to_yaml())
-    run.write("best.safetensors", pack_weights(CoMER(TINY)))
+    settings = Config.model_validate({"recipe": "mine", "preset": "run", "model": TINY, "data": data})
+    run = untrained_run(results / "local/foreign-abababab/runs/mine/run", settings.changed({"search.max_len": 8}))
     before = sorted(run.path.rglob("*"))
     (tmp_path / "train.txt").write_text("a\tx\n")
 

@@ -1,5 +1,6 @@
 """Commands that recognize images, and that take a trained network out of the repository."""
 
+import json
 import math
 import sys
 import time
@@ -44,7 +45,7 @@ def recognize(
             recognition = recognizer(path)
             read += 1
             line = f"{printable(path)}\t{recognition.latex}" if len(images) > 1 else recognition.latex
-            print(recognition.as_json(nbest) if as_json else line, flush=True)
+            print(json.dumps(recognition.to_dict(nbest)) if as_json else line, flush=True)
             if recognition.doubtful:
                 share = math.floor(1000 * recognition.confidence) / 10  # never rounded up to the limit
                 note = f"of readings as uncertain as this one, {share:.1f} % are right"

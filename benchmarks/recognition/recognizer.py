@@ -9,7 +9,6 @@ On the command line: `hmerbench recognize formula.png`.
 """
 
 import base64
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,9 +117,6 @@ class Recognition:
                 for c in self.nbest[:count]
             ],
         }
-
-    def as_json(self, count: int) -> str:
-        return json.dumps(self.to_dict(count))
 
     def __repr__(self) -> str:
         latex = self.latex if len(self.latex) <= 60 else self.latex[:59] + "…"

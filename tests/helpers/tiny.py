@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import merge
+from hmerbench.models.network import build
+from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.weights import pack_weights
 from tests.helpers.fork_server import forked
 
 SYMBOLS = ["1", "2", "x", "+", "-"]
@@ -66,6 +70,14 @@ def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "com
     # atomically: of two ranks that start together, one must not read a file half written by the other
     write_atomically(preset, json.dumps(merge(SETTINGS, overrides or {})))
     return resolve(recipe, str(preset), 7, open_archive(archive))
+
+
+def untrained_run(folder: Path, config: Config, words: Sequence[str] = ()) -> RunFolder:
+    """A run whose network, of these settings and further words, has learned nothing."""
+    run = RunFolder(folder, config)
+    run.write("config.yaml", config.to_yaml())
+    run.write("best.safetensors", pack_weights(build(config.model, Vocabulary(words))))
+    return run
 
 
 def start(

@@ -13,8 +13,6 @@ from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict
 from hmerbench.benchmarks.recognition.predict import ranked, recognize
-from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.hypothesis import Hypothesis
@@ -22,10 +20,9 @@ from hmerbench.models.language import LINE_END, LanguageModel, Lexicon, pack_lan
 from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS, LanguageConfig
 from hmerbench.models.vocab import Vocabulary
-from hmerbench.models.weights import pack_weights
 from tests.helpers.fork_server import forked
 from tests.helpers.made_up_jobs import is_killed
-from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_archive, tiny_config, untrained_run
 
 CPU = torch.device("cpu")
 
@@ -164,12 +161,8 @@ def test_several_processes_read_what_one_does(tmp_path, monkeypatch) -> None:
     """A part of the batches each, of all test sets together, whose ids may be the same."""
     archive = tiny_archive(tmp_path / "data")
     shutil.copytree(archive / "data/2014", archive / "data/2016")
-    settings = {
-        "select": "last",
-        "training": {"epochs": 1, "batching": {"order": "shape"}, "schedule": {"name": "cosine"}},
-    }
-    run = RunFolder(tmp_path / "run", tiny_config(archive, settings))
-    train(run, open_archive(archive))
+    settings = {"training": {"batching": {"order": "shape"}}}
+    run = untrained_run(tmp_path / "run", tiny_config(archive, settings))
     written = []
     monkeypatch.setattr(predict, "get_context", {"spawn": forked()}.__getitem__)  # the same, in a second less each
     for processes in (1, 2):
@@ -182,8 +175,7 @@ def test_several_processes_read_what_one_does(tmp_path, monkeypatch) -> None:
 def test_a_process_that_is_killed_ends_the_reading(tmp_path, monkeypatch) -> None:
     """For want of memory, say: what it was to read was waited for, for ever."""
     archive = tiny_archive(tmp_path / "data")
-    run = RunFolder(tmp_path / "run", tiny_config(archive, {"training": {"batching": {"order": "shape"}}}))
-    run.write("best.safetensors", pack_weights(build(run.settings.model)))
+    run = untrained_run(tmp_path / "run", tiny_config(archive, {"training": {"batching": {"order": "shape"}}}))
     monkeypatch.setattr(predict, "get_context", {"spawn": forked()}.__getitem__)
     monkeypatch.setattr(predict, "search_processes", lambda device: 2)
     monkeypatch.setattr(predict, "_read_part", is_killed)

@@ -11,18 +11,14 @@ from hmerbench.benchmarks.recognition import predict as reading
 from hmerbench.benchmarks.recognition.predict import PREFIX, Kept, predict
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.inference.hypothesis import Hypothesis
-from hmerbench.models.network import build
-from hmerbench.models.weights import pack_weights
-from tests.helpers.tiny import tiny_config
+from tests.helpers.tiny import tiny_config, untrained_run
 
 STOPPED_AFTER = 2  # batches
 
 
 @pytest.fixture
 def run(archive: Path, tmp_path: Path) -> RunFolder:
-    run = RunFolder(tmp_path / "run", tiny_config(archive, {"search": {"batch_size": 2, "bf16": False}}))
-    run.write("best.safetensors", pack_weights(build(run.settings.model)))
-    return run
+    return untrained_run(tmp_path / "run", tiny_config(archive, {"search": {"batch_size": 2, "bf16": False}}))
 
 
 @pytest.fixture
@@ -93,7 +89,6 @@ def test_a_process_of_a_gpu_reads_an_archive_without_a_training_set(
     run: RunFolder, archive: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(archive, tmp_path / "test", ignore=shutil.ignore_patterns("train"))
-    run.write("config.yaml", run.settings.to_yaml())
     assert reading._read_part(run.path, tmp_path / "test", ["2014"], {}, 0, 2)
 
 
@@ -103,7 +98,7 @@ def test_what_other_weights_have_read_is_read_again(run: RunFolder, archive: Pat
     with pytest.raises(KeyboardInterrupt):
         predict(run, data, ["2014"])
     count = len(searched) - 1
-    run.write("best.safetensors", pack_weights(build(run.settings.model)))
+    untrained_run(run.path, run.settings)
     searched.clear()
     written(run, data)
     assert len(searched) > count and not kept(run)

@@ -1,6 +1,5 @@
 """Networks that read together with a run's own (`search.together`)."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,11 @@ from hmerbench.benchmarks.recognition.predict import others, recognize
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.trainer import train
-from hmerbench.models.network import Network, build
+from hmerbench.models.network import Network
 from hmerbench.models.vocab import Vocabulary
-from hmerbench.models.weights import pack_weights
-from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_archive, tiny_config, untrained_run
 
 CPU = torch.device("cpu")
-
-
-def untrained(folder: Path, config: Config, seed: int = 1, words: Sequence[str] = ()) -> RunFolder:
-    """A finished run of a network that has learned nothing."""
-    torch.manual_seed(seed)
-    run = RunFolder(folder, config)
-    run.write("config.yaml", config.to_yaml())
-    run.write("best.safetensors", pack_weights(build(config.model, Vocabulary(words))))
-    return run
 
 
 def together(archive: Path, *runs: RunFolder) -> Config:
@@ -46,8 +35,9 @@ def read(model: Network, config: Config, samples: list[Sample]) -> dict[str, lis
 
 def test_all_networks_are_heard(archive: Path) -> None:
     """In any order, and whatever their recipe; what is read is not what one of them reads alone."""
-    first = untrained(archive / "first", tiny_config(archive))
-    second = untrained(archive / "second", tiny_config(archive, recipe="bttr-baseline"), 2)
+    torch.manual_seed(1)
+    first = untrained_run(archive / "first", tiny_config(archive))
+    second = untrained_run(archive / "second", tiny_config(archive, recipe="bttr-baseline"))
     samples = open_archive(archive).samples("2014")
     one, two = (others(together(archive, run), CPU, Vocabulary())[0] for run in (first, second))
     both = read(one, together(archive, second), samples)
@@ -58,7 +48,7 @@ def test_all_networks_are_heard(archive: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused(archive: Path) -> None:
-    run = untrained(archive / "run", tiny_config(archive))
+    run = untrained_run(archive / "run", tiny_config(archive))
     made = together(archive, run)
     run.write("best.safetensors", run.weights_file.read_bytes() + b"more")
     with pytest.raises(UserError, match="this run was made with other weights; restore them"):
@@ -74,7 +64,7 @@ def test_what_does_not_fit_is_refused(archive: Path) -> None:
         (resolve("bttr-uni", "smoke", 7), (), "bttr-uni does not read both; give another run"),
         (resolve("densewap", "smoke", 7), (), "densewap reads alone; give runs of networks of CoMER's kind"),
     ):
-        other = untrained(archive / config.recipe, config, words=words)
+        other = untrained_run(archive / config.recipe, config, words=words)
         with pytest.raises(UserError, match=message):
             others(together(archive, other), CPU, Vocabulary())
     with pytest.raises(UserError, match=message):  # before any epoch

@@ -42,7 +42,7 @@ from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
 from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.pictures import INK, LATEX, PAPER
-from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_archive, tiny_config, untrained_run
 
 
 def on_transparency(ink: int) -> Image.Image:
@@ -116,8 +116,8 @@ def test_every_format_gives_the_same_ink(kind: str, tmp_path: Path) -> None:
         assert np.array_equal(ink, plain)
 
 
-@pytest.mark.parametrize("kind", ["dark on light PNG", "light on dark BMP", "JPEG", "dark on glass", *LARGER])
-def test_every_format_gives_the_same_latex(kind: str, tmp_path: Path, medium: Recognizer) -> None:
+@pytest.mark.parametrize("kind", ["JPEG", *LARGER])
+def test_what_is_not_the_same_ink_gives_the_same_latex(kind: str, tmp_path: Path, medium: Recognizer) -> None:
     name, image, options = (AS_STORED | LARGER)[kind]()
     image.save(tmp_path / name, **options)
     assert medium(tmp_path / name).latex == LATEX
@@ -228,10 +228,6 @@ def test_candidates_are_sorted_and_distinct(medium: Recognizer) -> None:
     assert len(scores) > 2 and scores == sorted(scores, reverse=True)
     assert len({c.tokens for c in found.nbest}) == len(scores)
     assert all(c.score == pytest.approx(c.forward + c.reverse) for c in found.nbest)
-    printed = json.loads(found.as_json(2))
-    assert (
-        printed["image"] == "image" and printed["latex"] == printed["nbest"][0]["latex"] and len(printed["nbest"]) == 2
-    )
 
 
 def test_confidence_does_not_depend_on_the_length_penalty(medium: Recognizer) -> None:
@@ -516,9 +512,7 @@ def test_recognizing_has_one_thread_and_few_kernels(monkeypatch: pytest.MonkeyPa
 
 def test_any_run_folder_can_be_loaded(tmp_path: Path) -> None:
     """Its own search options are used."""
-    config = tiny_config(tiny_archive(tmp_path / "archive"))
-    (tmp_path / "best.safetensors").write_bytes(pack_weights(build(config.model)))
-    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    untrained_run(tmp_path, tiny_config(tiny_archive(tmp_path / "archive")))
     found = Recognizer.load(tmp_path)(255 - INK)
     assert 0 < len(found.nbest) <= 4 and all(len(c.tokens) <= 8 for c in found.nbest)
 

@@ -112,7 +112,8 @@ def test_a_recognition_shows_itself(medium: Recognizer) -> None:
     assert isinstance(found, Recognition)
     assert repr(found) == f"<image: {LATEX} ({found.confidence:.0%})>" and "\n" not in repr(medium)
     plain = json.loads(json.dumps(found.to_dict(2)))
-    assert plain["latex"] == LATEX and len(plain["nbest"]) == 2 and plain["mathml"] == found.mathml
+    assert plain["latex"] == plain["nbest"][0]["latex"] == LATEX and len(plain["nbest"]) == 2
+    assert plain["image"] == "image" and plain["mathml"] == found.mathml
     html = found._repr_html_()
     assert found.mathml in html and "data:image/png;base64," in html and "<script" not in html
 
