@@ -105,7 +105,6 @@ def _train(
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", 1)))  # as in the tests' own process
     if overrides and overrides.get("training", {}).get("bf16"):
         torch.cpu._is_avx512_bf16_supported = lambda: True  # as the fixture `bf16_unit` does
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background shell ignore Ctrl-C
     if dies:
         _die_after(dies[0])
         trainer.CHECKPOINT_SECONDS, trainer.CHECK_STEPS = dies[1], 1

@@ -38,18 +38,33 @@ from tests.helpers.paths import ROOT
 from tests.helpers.tiny import start, tiny_config
 
 
+def trained(archive: Path, folder: Path, overrides: dict | None = None) -> RunFolder:
+    """Train the tiny network in a folder, or go on with its training there."""
+    run = RunFolder(folder, tiny_config(archive, overrides))
+    train(run, open_archive(archive))
+    return run
+
+
 @pytest.fixture(scope="module")
 def straight(archive, tmp_path_factory) -> Path:
     """A run trained without interruption."""
-    folder = tmp_path_factory.mktemp("straight")
-    train(RunFolder(folder, tiny_config(archive)), open_archive(archive))
-    return folder
+    return trained(archive, tmp_path_factory.mktemp("straight")).path
+
+
+@pytest.fixture
+def copy(straight, archive, tmp_path) -> RunFolder:
+    """A copy of that run, to change."""
+    return RunFolder(shutil.copytree(straight, tmp_path / "run"), tiny_config(archive))
+
+
+def checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    found = load_checkpoint(folder, RunFolder(folder).settings.digest)
+    assert found
+    return found
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    checkpoint = load_checkpoint(folder, RunFolder(folder).settings.digest)
-    assert checkpoint
-    return checkpoint[0]
+    return checkpoint(folder)[0]
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -63,8 +78,7 @@ def test_a_run_writes_what_later_stages_read(straight, archive):
     assert history[-1]["loss"] < history[0]["loss"]
     assert json.loads((straight / "checkpoint.json").read_text())["finished"]
     assert json.loads((straight / "environment.json").read_text())["versions"]["torch"]
-    config = tiny_config(archive)
-    predict(RunFolder(straight, config), open_archive(archive), ["2014"])
+    predict(RunFolder(straight), open_archive(archive), ["2014"])
     rows = [json.loads(line) for line in (straight / "predictions" / "2014.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == set(open_archive(archive).captions("2014"))
     assert all(row["nbest"][0]["tokens"] == row["tokens"] for row in rows)
@@ -87,7 +101,7 @@ def kill_after(
 def recorded(folder: Path) -> list[dict]:
     """The history without measurements of time."""
     timed = ("seconds", "val_seconds", "images_per_s")
-    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    lines = RunFolder(folder).history
     return [{key: value for key, value in line.items() if key not in timed} for line in lines]
 
 
@@ -101,8 +115,7 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatc
         monkeypatch.setenv(name, value)
     assert kill_after(steps, 0, archive, tmp_path, {}, execution)["step"] == steps
     began = RunFolder(tmp_path).environment
-    train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
-    assert began and RunFolder(tmp_path).environment == began
+    assert began and trained(archive, tmp_path).environment == began
     assert same(weights(tmp_path), weights(straight))
     assert (tmp_path / "best.safetensors").read_bytes() == (straight / "best.safetensors").read_bytes()
     assert recorded(tmp_path) == recorded(straight)
@@ -139,8 +152,7 @@ def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, bf16_unit, set_threads, 
     assert (state["epoch"], state["position"]) == (2, 0)
     assert RunFolder(cut).seconds[-1] == pytest.approx(state["seconds"], abs=0.01)  # also before the kill
     for folder in (cut, whole):
-        train(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive))
-        predict(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive), ["2014"])
+        predict(trained(archive, folder, overrides), open_archive(archive), ["2014"])
     assert same(weights(cut), weights(whole))
     assert recorded(cut) == recorded(whole)
     for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.tsv"):
@@ -153,9 +165,8 @@ def test_bf16_stands_for_float32_without_a_unit(archive, tmp_path, bf16_unit, mo
     def done(name: str, bf16: bool) -> tuple[dict[str, torch.Tensor], list[str]]:
         optimizer, schedule = {"name": "muon", "lr": 0.003}, {"name": "cosine"}
         settings = {"epochs": 1, "bf16": bf16, "optimizer": optimizer, "schedule": schedule}
-        config = tiny_config(archive, {"training": settings, "search": {"bf16": bf16}, "select": "last"})
-        run = RunFolder(tmp_path / name, config)
-        train(run, open_archive(archive))
+        overrides = {"training": settings, "search": {"bf16": bf16}, "select": "last"}
+        run = trained(archive, tmp_path / name, overrides)
         predict(run, open_archive(archive), ["2014"])
         scores = (run.path / "predictions/2014.jsonl").read_text().splitlines()
         return weights(run.path), scores
@@ -169,24 +180,24 @@ def test_bf16_stands_for_float32_without_a_unit(archive, tmp_path, bf16_unit, mo
     assert RunFolder(tmp_path / "replaced").environment.get("bf16_unit", "") is None
 
 
-FIXED = {"average": 0.9, "recalibrate": 2, "fixed_statistics": 0.7, "schedule": {"name": "cosine"}}
+FIXED = {
+    "training": {"average": 0.9, "recalibrate": 2, "fixed_statistics": 0.7, "schedule": {"name": "cosine"}},
+    "select": "last",
+}
 
 
 @pytest.fixture(scope="module")
 def fixed(archive, tmp_path_factory) -> Path:
     """A run with fixed statistics, trained without interruption."""
-    folder = tmp_path_factory.mktemp("fixed")
-    train(RunFolder(folder, tiny_config(archive, {"training": FIXED, "select": "last"})), open_archive(archive))
-    return folder
+    return trained(archive, tmp_path_factory.mktemp("fixed"), FIXED).path
 
 
 # with three epochs of three steps, statistics are fixed from step 3 on
 @pytest.mark.parametrize("steps", [2, 3, 4, 6])
 def test_fixed_statistics_are_resumed_bit_for_bit(archive, fixed, tmp_path, steps):
     """Killed before they are measured, just then, after that and in the epoch that goes on with them."""
-    overrides = {"training": FIXED, "select": "last"}
-    kill_after(steps, 0, archive, tmp_path, overrides)
-    train(RunFolder(tmp_path, tiny_config(archive, overrides)), open_archive(archive))
+    kill_after(steps, 0, archive, tmp_path, FIXED)
+    trained(archive, tmp_path, FIXED)
     assert same(weights(tmp_path), weights(fixed)) and recorded(tmp_path) == recorded(fixed)
     assert (tmp_path / "best.safetensors").read_bytes() == (fixed / "best.safetensors").read_bytes()
 
@@ -212,32 +223,17 @@ def test_fixed_statistics_are_measured_once_and_read_with(archive, tmp_path, mon
         end_epoch(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_end_epoch", ended)
-    run = RunFolder(tmp_path, tiny_config(archive, {"training": FIXED, "select": "last"}))
-    train(run, open_archive(archive))
+    run = trained(archive, tmp_path, FIXED)
     measured, moving, second, third = seen
     assert same(second, measured) and same(third, measured) and not same(moving, measured)
     assert same(running(load_file(run.weights_file)), measured)
 
 
-def test_two_runs_are_bit_equal(archive, tmp_path):
-    config = tiny_config(archive, {"training": {"epochs": 1, "schedule": {"name": "cosine"}}, "select": "last"})
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        train(RunFolder(folder, config), open_archive(archive))
-        predict(RunFolder(folder, config), open_archive(archive), ["2014"])
-    assert same(*map(weights, folders))  # a checkpoint's state also holds seconds
-    for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.tsv"):
-        first, second = ((folder / name).read_bytes() for folder in folders)
-        assert first == second, name
-
-
 @pytest.mark.parametrize("name", ["checkpoint.json", "checkpoint.safetensors"])
-def test_a_kill_between_two_files_of_a_checkpoint(archive, straight, tmp_path, monkeypatch, name):
+def test_a_kill_between_two_files_of_a_checkpoint(archive, straight, copy, monkeypatch, name):
     """Killed at the end after writing the first file, or in --force before deleting the second: the run stays done."""
-    run = RunFolder(tmp_path / "run", tiny_config(archive))
-    shutil.copytree(straight, run.path)
     if name == "checkpoint.json":
-        run.write(name, (run.state or {}) | {"finished": False})
+        copy.write(name, (copy.state or {}) | {"finished": False})
     else:
 
         def killed(path: Path, missing_ok: bool = False) -> None:
@@ -247,10 +243,11 @@ def test_a_kill_between_two_files_of_a_checkpoint(archive, straight, tmp_path, m
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(Path, "unlink", killed)
-            forget_trainings([run])
-    assert not run.trained_here
-    train(run, open_archive(archive))
-    assert run.trained_here and recorded(run.path) == recorded(straight) and same(weights(run.path), weights(straight))
+            forget_trainings([copy])
+    assert not copy.trained_here
+    train(copy, open_archive(archive))
+    assert copy.trained_here and recorded(copy.path) == recorded(straight)
+    assert same(weights(copy.path), weights(straight))
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -274,19 +271,17 @@ def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, mon
         assert warned == (bool(resumed) and not gpu)
 
 
-def test_files_that_a_killed_process_was_writing_are_deleted(archive, straight, tmp_path):
-    shutil.copytree(straight, tmp_path / "run")
+def test_files_that_a_killed_process_was_writing_are_deleted(archive, copy):
     for name in (".best.safetensors.123.part", "predictions/.2014.tsv.123.part"):
-        (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "run" / name).write_text("half")
-    train(RunFolder(tmp_path / "run", tiny_config(archive)), open_archive(archive))
-    assert not list((tmp_path / "run").rglob("*.part"))
+        copy.write(name, "half")
+    train(copy, open_archive(archive))
+    assert not list(copy.path.rglob("*.part"))
 
 
 def test_a_finished_run_is_left_alone(archive, straight):
     before = (straight / "checkpoint.safetensors").stat().st_mtime_ns
     kept = sorted(straight.glob("predictions/*"))
-    train(RunFolder(straight, tiny_config(archive)), open_archive(archive))
+    trained(archive, straight)
     assert (straight / "checkpoint.safetensors").stat().st_mtime_ns == before
     assert sorted(straight.glob("predictions/*")) == kept
 
@@ -327,7 +322,7 @@ def test_two_processes_train_what_one_does(archive, tmp_path):
     state = json.loads((tmp_path / "two/checkpoint.json").read_text())
     assert (state["epoch"], state["position"]) == (1, 2)
     assert train_together(archive, tmp_path / "two", overrides, (99, always), (99, never)) == [0, 0]
-    train(RunFolder(tmp_path / "one", tiny_config(archive, overrides)), open_archive(archive))
+    trained(archive, tmp_path / "one", overrides)
     ours, theirs = weights(tmp_path / "two"), weights(tmp_path / "one")
     for name, tensor in theirs.items():
         if tensor.is_floating_point():
@@ -397,22 +392,19 @@ def test_other_selections_with_the_options_of_fast_presets(archive, tmp_path, bf
         },
         "augmentation": {"rotation": 3.0, "elastic": 1.0, "thickness": 0.5},
     }
-    config = tiny_config(archive, overrides)
-    train(RunFolder(tmp_path, config), open_archive(archive))
-    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    history = trained(archive, tmp_path, overrides).history
     assert ("val_token_exprate" in history[-1]) == (select == "heldout")
     assert history[-1]["lr"] < history[0]["lr"]
     best = load_file(tmp_path / "best.safetensors")
-    trained = weights(tmp_path)
+    last = weights(tmp_path)
     norm = "encoder.model.norm1"
-    assert torch.equal(best["decoder.proj.weight"], trained["average.decoder.proj.weight"]) or select == "heldout"
-    assert not torch.equal(best[f"{norm}.running_mean"], trained[f"model.{norm}.running_mean"])
+    assert torch.equal(best["decoder.proj.weight"], last["average.decoder.proj.weight"]) or select == "heldout"
+    assert not torch.equal(best[f"{norm}.running_mean"], last[f"model.{norm}.running_mean"])
 
 
 def test_early_stop(archive, tmp_path):
-    config = tiny_config(archive, {"training": {"epochs": 50, "early_stop": 2, "optimizer": {"lr": 1e-9}}})
-    train(RunFolder(tmp_path, config), open_archive(archive))
-    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 3  # the first, then two without improvement
+    run = trained(archive, tmp_path, {"training": {"epochs": 50, "early_stop": 2, "optimizer": {"lr": 1e-9}}})
+    assert len(run.history) == 3  # the first, then two without improvement
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_path):
@@ -442,26 +434,21 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(archive, straight, tm
     assert same(weights(tmp_path), weights(straight))
 
 
-def test_the_best_weights_are_of_an_epoch_with_a_checkpoint(archive, straight, tmp_path):
+def test_the_best_weights_are_of_an_epoch_with_a_checkpoint(archive, straight, copy):
     """Those of an epoch that was validated, but not yet saved when the training was killed, are of a lost epoch."""
-    shutil.copytree(straight, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "candidate-7.safetensors").write_bytes(b"of a lost epoch")
-    best = (tmp_path / "best.safetensors").read_bytes()
-    checkpoint = load_checkpoint(tmp_path, tiny_config(archive).digest)
-    assert checkpoint
-    save_checkpoint(RunFolder(tmp_path), checkpoint[0], checkpoint[1] | {"finished": False})
-    train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
-    assert (tmp_path / "best.safetensors").read_bytes() == best
-    assert not list(tmp_path.glob("candidate-*"))
+    copy.write("candidate-7.safetensors", b"of a lost epoch")
+    tensors, state = checkpoint(copy.path)
+    save_checkpoint(copy, tensors, state | {"finished": False})
+    train(copy, open_archive(archive))
+    assert copy.weights_file.read_bytes() == (straight / "best.safetensors").read_bytes()
+    assert not list(copy.path.glob("candidate-*"))
 
 
-def test_a_training_with_another_dictionary_is_not_resumed(archive, straight, tmp_path):
-    shutil.copytree(straight, tmp_path, dirs_exist_ok=True)
-    checkpoint = load_checkpoint(tmp_path, tiny_config(archive).digest)
-    assert checkpoint
-    save_checkpoint(RunFolder(tmp_path), checkpoint[0], checkpoint[1] | {"vocabulary": "of another", "finished": False})
+def test_a_training_with_another_dictionary_is_not_resumed(archive, copy):
+    tensors, state = checkpoint(copy.path)
+    save_checkpoint(copy, tensors, state | {"vocabulary": "of another", "finished": False})
     with pytest.raises(UserError, match="trained with other words; restore its data or models/dictionary"):
-        train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
+        train(copy, open_archive(archive))
 
 
 def test_files_that_others_write_are_not_removed(tmp_path):
@@ -488,17 +475,15 @@ def test_a_damaged_checkpoint_is_refused(archive, straight, tmp_path, damage):
         content = (straight / "best.safetensors").read_bytes()
     (tmp_path / "checkpoint.safetensors").write_bytes(content)
     with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it to train this run from the start"):
-        train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
+        trained(archive, tmp_path)
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "best"])
 @pytest.mark.parametrize("where", ["tensors", "header"])
-def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
+def test_flipped_bytes_are_noticed(archive, copy, name, where):
     """64 bytes among the tensors, or one digit of a number in the header, which stays well-formed."""
-    for path in straight.glob("*.*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    path = tmp_path / f"{name}.safetensors"
+    path = copy.path / f"{name}.safetensors"
     content = bytearray(path.read_bytes())
     if where == "tensors":
         start = len(content) // 2
@@ -507,12 +492,11 @@ def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
         number = {"checkpoint": b'epoch\\": 3', "best": b'd_model\\": 16'}[name]
         content[content.index(number) + len(number) - 1] += 1
     path.write_bytes(content)
-    config, data = tiny_config(archive), open_archive(archive)
     with pytest.raises((UserError, CheckpointError)) as error:
         if name == "checkpoint":
-            train(RunFolder(tmp_path, config), data)
+            train(copy, open_archive(archive))
         else:
-            predict(RunFolder(tmp_path, config), data, ["2014"])
+            predict(copy, open_archive(archive), ["2014"])
     said = str(error.value)
     assert said.startswith(f"{path}: damaged") and "checksum" in said and "\n" not in said
     assert path.read_bytes() == content
@@ -522,9 +506,7 @@ def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
 def last_epoch(archive, tmp_path_factory) -> RunFolder:
     """A run that keeps the weights of its last epoch, whatever its search."""
     settings = {"select": "last", "training": {"schedule": {"name": "cosine"}}}
-    run = RunFolder(tmp_path_factory.mktemp("runs") / "last", tiny_config(archive, settings))
-    train(run, open_archive(archive))
-    return run
+    return trained(archive, tmp_path_factory.mktemp("runs") / "last", settings)
 
 
 @pytest.mark.parametrize("change", [{"search.beam_size": 3}, {"search.scales": [1.0, 1.3], "preset": "mine"}], ids=str)
@@ -586,10 +568,9 @@ def test_an_interrupted_adoption_is_repeated(last_epoch, tmp_path, monkeypatch, 
     assert other.environment.get("trained_in") == "first" and other.history == last_epoch.history
 
 
-def test_nothing_is_adopted_if_the_search_selects_the_epoch(straight, tmp_path):
-    shutil.copytree(straight, tmp_path / "straight")
-    config = RunFolder(straight).settings.changed({"search.beam_size": 3})
-    assert adopt_training(RunFolder(tmp_path / "other", config)) is None
+def test_nothing_is_adopted_if_the_search_selects_the_epoch(copy):
+    config = copy.settings.changed({"search.beam_size": 3})
+    assert adopt_training(RunFolder(copy.path.parent / "other", config)) is None
 
 
 def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
@@ -622,19 +603,6 @@ def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monk
         save_checkpoint(RunFolder(tmp_path), {}, {})
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"the last one"
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"]
-
-
-def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):
-    """Ctrl-C never leaves half a checkpoint."""
-    process = start(archive, tmp_path, {"training": {"epochs": 500}})
-    wait_for(tmp_path / "checkpoint.json", 600)
-    assert process.pid
-    os.kill(process.pid, signal.SIGINT)
-    process.join(600)
-    assert process.exitcode
-    config = tiny_config(archive, {"training": {"epochs": 500}})
-    checkpoint = load_checkpoint(tmp_path, config.digest)
-    assert checkpoint and checkpoint[1]["epoch"] >= 1
 
 
 CORE = "torch numpy opencv-python-headless pyyaml safetensors rich typer pydantic defusedxml pillow"
