@@ -1,6 +1,5 @@
 """What is made of a language model's run: the job's command, packing and tables."""
 
-import itertools
 import math
 import shutil
 from contextlib import nullcontext
@@ -14,12 +13,11 @@ from hmerbench.benchmarks.cli.main import app, main
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, hold_out
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.language_models import tables
 from hmerbench.benchmarks.language_models.corpus import _validates, caption_corpus
 from hmerbench.benchmarks.language_settings import resolve, tied
 from hmerbench.benchmarks.runs import listing
-from hmerbench.benchmarks.runs.packing import copy_part, pack
+from hmerbench.benchmarks.runs.packing import pack
 from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.tracking.track import track
 from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
@@ -144,28 +142,13 @@ def test_only_tested_runs_on_the_penn_treebank_are_packed(tmp_path):
         pack(untested.path)
 
 
-def test_a_packed_language_model_is_replaced_as_a_whole_by_one_process_at_a_time(tmp_path, monkeypatch):
+def test_a_packed_language_model_is_replaced_as_a_whole(tmp_path):
     run = put_run(tmp_path / "runs", "lm-char-small", 92.0, [9.0, 8.0])
     target = pack(run.path)
     (target / "old.txt").write_text("of an earlier version")
     run.write("scores.json", run.scores | {"test_perplexity": 80.0})
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("hmerbench.benchmarks.runs.packing.copy_part", stopped)
-        pack(run.path)
-    assert LanguageRun(target).scores["test_perplexity"] == 92.0
-    with monkeypatch.context() as patch, locked(tmp_path / "local", ".packing"):
-        patch.setattr("time.monotonic", itertools.count(0, 100).__next__)
-        with pytest.raises(UserError, match="is working in it; wait until it ends"):
-            pack(run.path)
     assert pack(run.path) == target and LanguageRun(target).scores["test_perplexity"] == 80.0
     assert sorted(path.name for path in target.iterdir()) == sorted(LanguageRun.PARTS)
-
-
-def stopped(source: Path, target: Path) -> None:
-    """Ctrl-C after the first files."""
-    if source.name == "history.jsonl":
-        raise KeyboardInterrupt
-    copy_part(source, target)
 
 
 def test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula(tmp_path):

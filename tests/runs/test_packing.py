@@ -1,5 +1,6 @@
 """Packed runs: small and complete; they replace earlier ones and repeat their predictions."""
 
+import itertools
 import json
 import os
 import re
@@ -27,19 +28,22 @@ from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def scored(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny run, trained and scored, whose settings claim CROHME."""
-    archive = tiny_archive(tmp_path / "archive")
-    config = tiny_config(archive, {"training": {"epochs": 1}})
-    folder = tmp_path / "results/runs" / config.run_name
-    opened = open_archive(archive)
-    train(RunFolder(folder, config), opened)
-    predict(RunFolder(folder, config), opened, ["2014"])
-    score(RunFolder(folder, config), opened, ["2014"])
-    settings = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(settings.replace("name: foreign", "name: crohme"))
-    return folder
+    config, opened = tiny_config(archive, {"training": {"epochs": 1}}), open_archive(archive)
+    run = RunFolder(tmp_path_factory.mktemp("runs") / config.run_name, config)
+    train(run, opened)
+    predict(run, opened, ["2014"])
+    score(run, opened, ["2014"])
+    run.write("config.yaml", config.to_yaml().replace("name: foreign", "name: crohme"))
+    return run.path
+
+
+@pytest.fixture
+def run(scored: Path, tmp_path: Path) -> Path:
+    """A copy of it in a workspace."""
+    return shutil.copytree(scored, tmp_path / "results/runs" / scored.parent.name / scored.name)
 
 
 def test_a_packed_run_is_small_and_complete(run: Path, tmp_path: Path) -> None:
@@ -89,17 +93,16 @@ def test_packing_again_replaces_the_folder(run: Path) -> None:
     assert not [path for path in target.parent.iterdir() if path != target]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_a_stopped_packing_leaves_the_earlier_copy(run: Path, monkeypatch: pytest.MonkeyPatch, error) -> None:
+def test_a_stopped_packing_leaves_the_earlier_copy(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, replace = pack(run), os.replace
     before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
 
     def stopped(source: Path, destination: Path) -> None:
         if Path(destination) == target and Path(source).name == "run":
-            raise error
+            raise KeyboardInterrupt
         replace(source, destination)
 
-    with monkeypatch.context() as patch, pytest.raises(error):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", stopped)
         pack(run, weights=False)
     assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
@@ -114,6 +117,12 @@ def test_what_a_killed_packing_left_is_no_run(run: Path) -> None:
     target.rename(moved)
     assert RunFolder.under(target.parent) == []
     assert pack(run) == target and list(target.parent.iterdir()) == [target]
+
+
+def test_one_process_packs_at_a_time(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", itertools.count(0, 100).__next__)
+    with locked(tmp_path / "results/local", ".packing"), pytest.raises(UserError, match="is working in it; wait until"):
+        pack(run)
 
 
 def test_unfinished_runs_and_other_data_are_refused(run: Path, tmp_path: Path) -> None:
@@ -139,14 +148,15 @@ def test_a_folder_outside_of_a_workspace_is_not_packed() -> None:
         packed(Path("/run"), name)
 
 
-def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_reproduced_run_repeats_its_predictions(run: Path, archive: Path, tmp_path: Path, capsys) -> None:
     pack(run)
-    results, archive = tmp_path / "results", tmp_path / "archive"
+    results = tmp_path / "results"
     evaluate_committed(archive, ["2014"], [], results)
     rate = json.loads((run / "scores/2014.json").read_text())["exprate"]
     printed = capsys.readouterr().out
-    assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(printed)[3:6]]
-    assert [cell.strip() for cell in _row(printed)[6:9]] == ["0", "0", "1"]  # lost, won and p
+    (row,) = [line.split("│") for line in printed.splitlines() if line.startswith("│ comer-fusion/tiny-seed7")]
+    cells = [cell.strip() for cell in row[4:10]]
+    assert cells == [f"{rate:.2f}", f"{rate:.2f}", "5 of 5", "0", "0", "1"]  # the last: lost, won and p
     assert "rounded to float16" in printed and "far more expressions are lost than won" in " ".join(printed.split())
     with locked(results / "local/evaluated", ".evaluating"), pytest.raises(UserError, match="is working in it"):
         evaluate_committed(archive, ["2014"], [], results)
@@ -161,12 +171,14 @@ def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, mon
         evaluate_committed(archive, [], [], results)
 
 
-def test_a_stopped_evaluation_is_resumed(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_stopped_evaluation_is_resumed(run: Path, archive: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     target = pack(run)
     shutil.copytree(target, target.with_name("tiny-seed8"))
     began: list[str] = []
 
-    def stop_before(number: int) -> None:
+    def evaluate_until(number: int) -> None:
+        """Ctrl-C comes before the run of this number."""
+
         def counting(again: RunFolder, *arguments) -> None:
             if len(began) == number:
                 raise KeyboardInterrupt
@@ -175,28 +187,17 @@ def test_a_stopped_evaluation_is_resumed(run: Path, tmp_path: Path, monkeypatch,
 
         began.clear()
         monkeypatch.setattr(evaluation, "predict", counting)
+        evaluate_committed(archive, [], [], tmp_path / "results")
 
-    stop_before(1)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
-    stop_before(99)
-    evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
+        evaluate_until(1)
+    evaluate_until(99)
     assert began == ["tiny-seed8"]
     printed = capsys.readouterr().out
     assert "plan: 2 runs, test sets 2014; 1 already done" in printed
     assert all(f"│ comer-fusion/tiny-seed{seed}" in printed for seed in (7, 8))
-    stop_before(1)  # that one was finished, so this one begins anew
-    with pytest.raises(KeyboardInterrupt):
-        evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
+    with pytest.raises(KeyboardInterrupt):  # that one was finished, so this one begins anew
+        evaluate_until(1)
     monkeypatch.setattr(evaluation, "environment", lambda device: {"revision": "another"})
-    stop_before(99)
-    evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
+    evaluate_until(99)
     assert began == ["tiny-seed7", "tiny-seed8"]
-
-
-def _row(printed: str) -> list[str]:
-    return (
-        next(line for line in printed.splitlines() if line.startswith("│ comer-fusion/tiny-seed7"))
-        .strip("│")
-        .split("│")
-    )
