@@ -84,6 +84,7 @@ class Place:
             make_run(self.results, self.archive, recipe, side) for recipe, side in (("bttr", 1), ("comer-fusion", 2))
         )
         (self.a / "best.safetensors").write_bytes(pack_weights(build(config.model)))
+        self.runs = RunFolder.under(self.a.parents[1])
         self.page = report(self.crohme, self.results, attention=3)
         self.set = "foreign-test"
         self.key_a, self.key_b = (f"local/{f.parent.name}/{f.name}" for f in (self.a, self.b))

@@ -108,7 +108,7 @@ def entries_of(data: browser.TestSet, key: str) -> dict[str, dict]:
 
 def test_entries_have_the_scorers_verdicts(place: Place) -> None:
     notes: list[str] = []
-    (data,) = browser.build(place.archive, browser.find_runs(place.a.parents[1], []), notes)
+    (data,) = browser.build(place.archive, place.runs, notes)
     for folder, key in ((place.a, place.key_a), (place.b, place.key_b)):
         entries = entries_of(data, key)
         assert {id_: entry["errors"][0] for id_, entry in entries.items()} == errors_of(folder)
@@ -130,10 +130,9 @@ def test_images_are_lossless(place: Place) -> None:
 
 
 def test_attention_is_on_the_networks_grid(place: Place) -> None:
-    runs = browser.find_runs(place.a.parents[1], [])
     notes: list[str] = []
-    (data,) = browser.build(place.archive, runs, notes)
-    add_attention([data], place.archive, runs, 3, notes)
+    (data,) = browser.build(place.archive, place.runs, notes)
+    add_attention([data], place.archive, place.runs, 3, notes)
     played = {row["id"]: row["attention"][place.key_a] for row in data.rows if row["attention"]}
     assert 3 <= len(played) <= 6 and not any(place.key_b in row["attention"] for row in data.rows)
     assert any(note.startswith("There is no attention playback for comer-fusion · tiny") for note in notes)
@@ -146,7 +145,7 @@ def test_attention_is_on_the_networks_grid(place: Place) -> None:
 
 def test_without_images_and_truth_verdicts_remain(place: Place) -> None:
     """This is how committed runs are shown without CROHME."""
-    (data,) = browser.build(None, browser.find_runs(place.a.parents[1], []), [])
+    (data,) = browser.build(None, place.runs, [])
     entries = entries_of(data, place.key_a)
     assert entries["label"]["errors"] == [1, 1, 0] and "words" not in entries["label"]
     assert len(data.rows) == N and not any(row["truth"] or row["image"] for row in data.rows)
@@ -211,20 +210,18 @@ def test_published_systems_are_browsed_beside_the_runs(place: Place, monkeypatch
     notes: list[str] = []
     found = browser.read_systems(place.archive, tmp_path, notes)
     assert list(found) == ["system/mine"] and "absent.json: there is no such file" in notes[0] and len(notes) == 1
-    (data,) = browser.build(place.archive, [], notes, {key: scored for key, (_, scored) in found.items()})
+    (data,) = browser.build(place.archive, [], notes, found)
     verdicts = {id_: entry["exact"] for id_, entry in entries_of(data, "system/mine").items()}
     assert [id_ for id_ in EXPRESSIONS if not verdicts[id_]] == ["label"] and len(notes) == 1
-    material = Material(place.archive, [], sets=[data], systems={key: name for key, (name, _) in found.items()})
-    page = render(material, tmp_path)
+    page = render(Material(place.archive, [], sets=[data], systems=found), tmp_path)
     assert HOSTILE not in page and "system/mine" in page
 
 
 def test_runs_on_other_data_stay_out(place: Place, tmp_path: Path) -> None:
-    runs = browser.find_runs(place.a.parents[1], [])
     other = make_archive(tmp_path / "other")
     (other / "data/test/caption.txt").write_text((other / "data/test/caption.txt").read_text().replace("a b", "b a"))
     notes: list[str] = []
-    (data,) = browser.build(open_archive(other), runs, notes)
+    (data,) = browser.build(open_archive(other), place.runs, notes)
     assert data.runs == [] and "was trained on other data" in notes[0]
 
 
@@ -232,9 +229,7 @@ def test_a_packed_run_is_shown_once(place: Place, tmp_path: Path) -> None:
     """The run folder that was packed still exists on this machine."""
     shutil.copytree(place.a, tmp_path / "reproduced/bttr/tiny-seed7")
     shutil.copytree(place.results / "local", tmp_path / "local")
-    both = browser.find_runs(tmp_path / "reproduced", [])
-    both += browser.find_runs(tmp_path / place.a.parents[1].relative_to(place.results), [])
-    (data,) = browser.build(place.archive, both, [])
+    (data,) = browser.build(place.archive, browser.find_runs([], tmp_path / "reproduced", tmp_path / "local"), [])
     assert data.runs == ["reproduced/bttr/tiny-seed7", place.key_b]
 
 
@@ -394,7 +389,7 @@ def test_figures_of_damaged_files_become_a_note(place: Place, tmp_path: Path, fi
     shutil.copytree(run, results / "reproduced/bttr/tiny-seed7")
     damaged = (results if file.startswith("reproduced") else run) / file
     damaged.write_text("{")
-    material = Material(place.archive, [], runs=browser.find_runs(run.parent, []))
+    material = Material(place.archive, [], runs=browser.find_runs([], run.parent))
     drawings(material, results)
     assert [line.startswith(note) and str(damaged) in line for line in material.notes] == [True]
 

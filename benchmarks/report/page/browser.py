@@ -41,7 +41,7 @@ ERROR_LETTERS = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
 
 Json = dict[str, Any]
 Scored = tuple[dict[str, Expression], dict[str, str]]  # verdicts and predictions, by id
-NO_SYSTEMS: Mapping[str, Mapping[str, Scored]] = {}
+Systems = dict[str, tuple[str, dict[str, Scored]]]  # by key: the displayed name, and what is scored by test set
 
 
 @dataclass
@@ -93,10 +93,10 @@ def title(run: RunFolder) -> str:
     return f"{run.recipe} · {run.preset} · seed {run.seed}{local}"
 
 
-def find_runs(root: Path, notes: list[str]) -> list[RunFolder]:
-    """Find the run folders under `root`; one with an unreadable configuration becomes a note."""
+def find_runs(notes: list[str], *roots: Path) -> list[RunFolder]:
+    """Find the run folders under `roots`; one with an unreadable configuration becomes a note."""
     runs = []
-    for run in RunFolder.under(root):
+    for run in RunFolder.under(*roots):
         try:
             _ = run.settings
             runs.append(run)
@@ -106,20 +106,17 @@ def find_runs(root: Path, notes: list[str]) -> list[RunFolder]:
 
 
 def build(
-    archive: Archive | None,
-    runs: Sequence[RunFolder],
-    notes: list[str],
-    systems: Mapping[str, Mapping[str, Scored]] = NO_SYSTEMS,
+    archive: Archive | None, runs: Sequence[RunFolder], notes: list[str], systems: Systems | None = None
 ) -> list[TestSet]:
     """Build the test sets of an archive or, without one, those that the runs were scored on, without images and ground
-    truth. `systems`: other predictions, by key and test set."""
+    truth; `systems` are shown beside the runs."""
     others = [run for run in runs if archive and not archive.holds(run.settings.data.digest) and not run.evaluated]
     notes += [f"{run.path}: was trained on other data than this archive, so it is not in the browser" for run in others]
     runs = _without_copies([run for run in runs if run not in others])
     sets = []
     for name in archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")}):
         scored = {key(run): parts for run in runs if (parts := _scored(run, name, notes))}
-        scored |= {system: parts[name] for system, parts in systems.items() if name in parts}
+        scored |= {system: parts[name] for system, (_, parts) in (systems or {}).items() if name in parts}
         ids = dict.fromkeys(id_ for verdicts, _ in scored.values() for id_ in verdicts)
         if archive:  # in its order; all expressions if no run was scored
             ids = dict.fromkeys(id_ for id_ in archive.captions(name) if not ids or id_ in ids)
@@ -257,10 +254,9 @@ def webp(image: np.ndarray, quality: int = 101) -> str:
     return base64.b64encode(cv2.imencode(".webp", image, [cv2.IMWRITE_WEBP_QUALITY, quality])[1].tobytes()).decode()
 
 
-def read_systems(archive: Archive, folder: Path, notes: list[str]) -> dict[str, tuple[str, dict[str, Scored]]]:
-    """By key, a published system's displayed name and its verdicts and predictions, which lie outside of the project
-    and are scored anew, by test set. Our own runs are left out, which the page has as runs; a system that is not at
-    hand becomes a note."""
+def read_systems(archive: Archive, folder: Path, notes: list[str]) -> Systems:
+    """The published systems whose predictions, which lie outside of the project, are in `folder`; they are scored anew.
+    Our own runs are left out, which the page has as runs; a system that is not at hand becomes a note."""
     truths = {name: GroundTruth(archive.ground_truth(name), archive.captions(name)) for name in archive.test_splits}
     found = {}
     for system in read_cards():

@@ -27,17 +27,8 @@ from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.report.figures.results import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
-from hmerbench.benchmarks.report.page.browser import (
-    Json,
-    TestSet,
-    add_attention,
-    build,
-    find_runs,
-    key,
-    read_systems,
-    source,
-    title,
-)
+from hmerbench.benchmarks.report.page import browser
+from hmerbench.benchmarks.report.page.browser import Json, Systems, TestSet
 from hmerbench.benchmarks.report.paper import YEAR
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import EVALUATED, last_own, workspace
@@ -59,17 +50,18 @@ class Material:
     runs: list[RunFolder] = field(default_factory=list)
     sets: list[TestSet] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    systems: dict[str, str] = field(default_factory=dict)  # displayed names by key
+    systems: Systems = field(default_factory=dict)
 
-    def add(self, archive: Archive | None, runs: list[RunFolder], attention: int, folder: Path | None = None) -> None:
-        """Add runs on the data of an archive (None: runs on CROHME, without images and ground truth), and the published
-        systems whose predictions are in `folder`."""
+    def add(self, archive: Archive | None, places: list[Path], attention: int, folder: Path | None = None) -> None:
+        """Add the runs in `places` on the data of an archive (None: on CROHME, without images and ground truth), and
+        the published systems whose predictions are in `folder`."""
+        runs = browser.find_runs(self.notes, *places)
         err_console.print(f"  reading {counted(len(runs), 'run')}")
-        systems = read_systems(archive, folder, self.notes) if archive and folder else {}
-        sets = build(archive, runs, self.notes, {key: scored for key, (_, scored) in systems.items()})
-        self.systems |= {key: name for key, (name, _) in systems.items()}
+        systems = browser.read_systems(archive, folder, self.notes) if archive and folder else {}
+        sets = browser.build(archive, runs, self.notes, systems)
+        self.systems |= systems
         if archive is not None:
-            add_attention(sets, archive, runs, attention, self.notes)
+            browser.add_attention(sets, archive, runs, attention, self.notes)
         self.sets += sets
         self.runs += runs
 
@@ -98,16 +90,14 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
     material = Material(archive, [*tables.local(results).values()])
     notes = material.notes
     if archive is None or archive.name == "crohme":
-        places = (results / place for place in ("reproduced", "runs", EVALUATED))
-        material.add(archive, [run for place in places for run in find_runs(place, notes)], attention, systems)
+        material.add(archive, [results / place for place in ("reproduced", "runs", EVALUATED)], attention, systems)
     if systems and (archive is None or archive.name != "crohme"):
         notes.append(f"{systems}: published systems are shown beside CROHME's ground truth; CROHME= gives it")
     for other in (archive,) if archive else _last_used(results, notes):  # each gets a table of its own
         if other.name != "crohme":
             space = workspace(other, results)
             material.frames += [frame for frame in tables.apart(space).values() if len(frame)]
-            runs = find_runs(space / "runs", notes) + find_runs(space / "evaluated", notes)
-            material.add(other, runs, attention)
+            material.add(other, [space / "runs", space / "evaluated"], attention)
     if not material.runs:
         notes.append("There are no runs yet: make reproduce-table2 makes some; the tables hold reported numbers only.")
     if material.sets:
@@ -141,11 +131,12 @@ def render(material: Material, results: Path) -> str:
     counts = {"expression": expressions, "test set": len(material.sets), "run": len(material.runs)}
     content = ", ".join(counted(n, noun) for noun, n in counts.items())
     shown = {name for test_set in material.sets for name in test_set.runs}
-    best_first = sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
+    runs = [run for run in material.runs if browser.key(run) in shown]
+    best_first = sorted(runs, key=lambda run: run.exprate, reverse=True)
     meta = {
         "sets": [{"key": test_set.key, "label": test_set.label} for test_set in material.sets],
-        "runs": [{"key": key(run), "name": title(run)} for run in best_first]
-        + [{"key": key_, "name": name} for key_, name in material.systems.items()],
+        "runs": [{"key": browser.key(run), "name": browser.title(run)} for run in best_first]
+        + [{"key": key, "name": name} for key, (name, _) in material.systems.items()],
         "empty": "There is nothing to browse yet: make reproduce-table2, or make report CROHME=data.zip.",
         "noImages": "The image and the ground truth are not on this page: make report CROHME=data.zip.",
     }
@@ -199,7 +190,7 @@ def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
 
 
 def _row(run: RunFolder, **cells: object) -> Row:
-    return source(run), {"run": title(run), **cells}
+    return browser.source(run), {"run": browser.title(run), **cells}
 
 
 def _rate(run: RunFolder, split: str) -> str:
@@ -264,8 +255,8 @@ def drawings(material: Material, results: Path) -> list[Json]:
             material.notes.append(f"figures are left out: {error}")
         for run in material.runs:
             try:
-                if source(run) == "local" and run.errors:
-                    images[f"errors-{title(run)}"] = "svg+xml", rendered(taxonomy(run), "svg")
+                if browser.source(run) == "local" and run.errors:
+                    images[f"errors-{browser.title(run)}"] = "svg+xml", rendered(taxonomy(run), "svg")
             except UserError as error:
                 material.notes.append(f"a figure is left out: {error}")
     shown = []
