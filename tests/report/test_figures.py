@@ -323,8 +323,9 @@ def test_growth_matches_the_measurements(tmp_path: Path) -> None:
 
 
 def test_figures_without_data_are_reported_not_drawn(tmp_path: Path) -> None:
-    lines = list(figures.figures(tmp_path, ("svg",)))
-    assert [line.name for line in lines if isinstance(line, Path)] == ["fig3-by-length.svg", "table1-forest.svg"]
+    lines = list(figures.figures(tmp_path))
+    drawn = [line.name for line in lines if isinstance(line, Path) and line.suffix == ".svg"]
+    assert drawn == ["fig3-by-length.svg", "table1-forest.svg"]
     said = [line for line in lines if isinstance(line, str)]
     assert all("not drawn, there is no" in line for line in said)
     first, *others = (line.split(":")[0] for line in said)

@@ -159,11 +159,9 @@ def scoreboard(table: Path) -> Figure:
             axis.plot(
                 [float(row["reported"])], [place], color=GRAY, marker="d", markerfacecolor="none", linestyle="none"
             )
-    label_rows(axes[0], [cards[key].name for key in ranked])
     for axis, name in zip(axes, sets, strict=True):
+        label_rows(axis, [cards[key].name for key in ranked])
         axis.set_xlabel(f"ExpRate, CROHME {name} (%)")
-        axis.grid(visible=False, axis="y")
-        axis.tick_params(axis="y", length=0)
     shown = dict.fromkeys(cards[key].training for key in ranked)
     handles = [handle(words, color, marker) for color, marker, words in (KINDS[kind] for kind in shown)]
     handles.append(handle("as reported, by whatever metric", GRAY, "d", filled=False))
@@ -174,18 +172,7 @@ def scoreboard(table: Path) -> Figure:
 BINS = 8  # of equally many readings
 FEWEST = 10  # readings of which a share is drawn
 WAYS = {"per_token": ("before: mean probability per token", "C1", "s"), "confidence": ("now: calibrated", "C0", "o")}
-Readings = tuple[np.ndarray, np.ndarray]  # confidence and whether it is right, of every reading
-Draw = Callable[[Axes, str, np.ndarray, np.ndarray], None]
-
-
-def on_test_images(table: Path) -> dict[str, dict[str, Readings]]:
-    """By network and way, the readings of CROHME's test images."""
-    rows = read_frame(table, str)
-    rows = rows[rows["set"].str.isdecimal() & (rows["read"] == "1")]
-    return {
-        str(network): {way: (np.asarray(part[way], float), np.asarray(part["right"], float)) for way in WAYS}
-        for network, part in rows.groupby("network")
-    }
+Draw = Callable[[Axes, str, np.ndarray, np.ndarray], None]  # of a way: every reading's confidence, and if it is right
 
 
 def reliability(table: Path) -> Figure:
@@ -217,15 +204,17 @@ def risk_coverage(table: Path) -> Figure:
 
 
 def _panels(table: Path, draw: Draw, x: str, y: str) -> tuple[Figure, list[Axes]]:
-    networks = on_test_images(table)
-    if not networks:
+    """A panel for each network, with both ways on the readings of CROHME's test images."""
+    rows = read_frame(table, str)
+    rows = rows[rows["set"].str.isdecimal() & (rows["read"] == "1")]
+    if not (networks := list(rows.groupby("network"))):
         raise NoData(f"{table} has no rows of test images; `hmerbench calibrate --check RUN` reads some")
     figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
     axes = list(figure.subplots(1, len(networks), sharey=True, squeeze=False)[0])
-    for axis, (network, ways) in zip(axes, networks.items(), strict=True):
-        for way, (shares, right) in ways.items():
-            draw(axis, way, shares, right)
-        axis.set_title(network.replace("/", "\n") + f" (n={len(right)})")
+    for axis, (network, part) in zip(axes, networks, strict=True):
+        for way in WAYS:
+            draw(axis, way, np.asarray(part[way], float), np.asarray(part["right"], float))
+        axis.set_title(str(network).replace("/", "\n") + f" (n={len(part)})")
     axes[0].set_ylabel(y)
     figure.supxlabel(x, size=axes[0].yaxis.label.get_size())  # once for all panels, as the legend
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left")

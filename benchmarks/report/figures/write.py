@@ -25,14 +25,14 @@ STYLE = "hmerbench.benchmarks.report.figures.style"
 DATES: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 
 
-def figures(results: Path, kinds: tuple[str, ...] = tuple(DATES)) -> Iterator[Path | str]:
+def figures(results: Path) -> Iterator[Path | str]:
     """Draw and write all figures; yield the path of every file, and a line for every figure without data."""
     with style():
         for name, drawn in draw(results):
             if isinstance(drawn, str):
                 yield f"{name}: not drawn, {drawn}"
                 continue
-            for kind in kinds:
+            for kind in DATES:
                 path = results / "figures" / f"{name}.{kind}"
                 write_atomically(path, rendered(drawn, kind))
                 yield path
