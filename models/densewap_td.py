@@ -101,7 +101,7 @@ class Seeker(nn.Module):
         super().__init__()
         self.weigh = weigh
         self.symbol_cell = GRUCell(c.hidden, c.hidden)
-        self.attention = CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
+        self.attention = CoverageAttention(features, c)
         self.context_cell = GRUCell(features, c.hidden, state_bias=state_bias)
 
     def forward(
@@ -214,9 +214,9 @@ class TreeDecoder(nn.Module):
 
 
 def tree_losses(
-    parent: Half, child: Half, scores: Scores, targets: TreeTargets, mask_bhw: Tensor, label_smoothing: float = 0.0
+    parent: Half, child: Half, scores: Scores, mask_bhw: Tensor, targets: TreeTargets, label_smoothing: float = 0.0
 ) -> Losses:
-    """The losses of a batch, from all that the decoder returns."""
+    """The losses of a batch, from all that the decoder returns. Only those of classes are smoothed."""
     symbols_bT, parents_bT, relations_bT, padding_bT = targets
     is_parent_bTS = F.one_hot(parents_bT, parents_bT.shape[1]).to(scores.entries_bTS.dtype)
     parent_symbols_bT = F.pad(symbols_bT[:, :-1], (1, 0)).gather(1, parents_bT)  # of the root there is none
@@ -294,13 +294,6 @@ class DenseWAPTD(Network):
         _, _, scores, _ = self.decode(images_b1HW, mask_bHW, targets)
         return scores.symbols_bTV, targets.symbols_bT.masked_fill(targets.padding_bT, NO_WORD)
 
-    def losses(
-        self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets, label_smoothing: float = 0.0
-    ) -> Losses:
-        """The five losses. Only those of classes are smoothed."""
-        parent, child, scores, mask_bhw = self.decode(images_b1HW, mask_bHW, targets)
-        return tree_losses(parent, child, scores, targets, mask_bhw, label_smoothing)
-
     def forward(
         self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets, label_smoothing: float = 0.0
     ) -> Tensor:
@@ -308,7 +301,7 @@ class DenseWAPTD(Network):
         if images_b1HW.device.type == "cpu":
             steps = int((~targets.padding_bT).sum(1).max())
             targets = TreeTargets(*(x_bT[:, :steps] for x_bT in targets))
-        parts = self.losses(images_b1HW, mask_bHW, targets, label_smoothing)
+        parts = tree_losses(*self.decode(images_b1HW, mask_bHW, targets), targets, label_smoothing)
         return torch.stack([weight * part for weight, part in zip(WEIGHTS, parts, strict=True)]).sum()
 
     def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps:

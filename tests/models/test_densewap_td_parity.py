@@ -176,7 +176,7 @@ def outcomes(model: DenseWAPTD, images: Tensor, mask: Tensor, targets: TreeTarge
     """What the authors' files hold, as they hold it: time first."""
     features = model.encode(images.to(model.encoder.start.weight.dtype), mask)
     parent, child, scores = model.decoder(features, targets)
-    parts = tree_losses(parent, child, scores, targets, features.mask_bhw)
+    parts = tree_losses(parent, child, scores, features.mask_bhw, targets)
     alpha_parent, alpha_child = (
         half.attention_bML.transpose(0, 1).unflatten(-1, features.mask_bhw.shape[1:]) for half in (parent, child)
     )
@@ -245,7 +245,7 @@ def test_training(name: str) -> None:
     model, batch, reference = authors_model(name, torch.float64), inputs(name), arrays(f"{name}_train")
 
     def losses(model: DenseWAPTD) -> Tensor:
-        parts = model.losses(batch.images.double(), batch.mask, batch.targets)
+        parts = tree_losses(*model.decode(batch.images.double(), batch.mask, batch.targets), batch.targets)
         return torch.stack([total(parts, batch.weights), *parts])
 
     check_training(model, NAMES, losses, reference["f64/losses"], reference, sidecar(f"{name}_train"))
