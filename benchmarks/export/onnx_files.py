@@ -124,31 +124,30 @@ def programs(network: Stepwise) -> tuple[Any, Any]:
     encoded = [each.contiguous() for each in encoded]  # how a view lies in memory cannot be exported
     memory, first = encoded[: len(network.memory)], encoded[len(network.memory) :]
     names = [*network.memory, *(name for name, shape in network.state.items() if shape is None)]
-    moves: Any = ({2: DYNAMIC, 3: DYNAMIC}, (None,))
+    moves = ({2: DYNAMIC, 3: DYNAMIC}, (None,))
     encoder = _exported(_Program(network, "encode"), (image_11HW, size_2), moves, ["image", "size"], names)
     N, X, P, (h, w) = 2, 3, 4, (-(-side // network.stride) for side in size_2.tolist())
-    given = [torch.randint(3, 9, (X,)), torch.arange(X) % N]
-    moves: Any = [{0: DYNAMIC}, {0: DYNAMIC}]  # what differs between images and steps
+    # what is given, and its dimensions that differ between images and steps
+    given: list[tuple[Tensor, set[int]]] = [(torch.randint(3, 9, (X,)), {0}), (torch.arange(X) % N, {0})]
     if network.cache:
-        given += [torch.full((N,), P), torch.ones(N, P), torch.zeros(N, X)]
-        moves += [{0: DYNAMIC}, {0: DYNAMIC, 1: DYNAMIC}, {0: DYNAMIC, 1: DYNAMIC}]
-    given += memory
-    moves += [
-        {i: DYNAMIC for i, sides in enumerate(zip(x.shape, y.shape, strict=True)) if sides[0] != sides[1]}
-        for x, y in zip(memory, other, strict=False)
-    ]
+        given += [(torch.full((N,), P), {0}), (torch.ones(N, P), {0, 1}), (torch.zeros(N, X), {0, 1})]
+    for x, y in zip(memory, other, strict=False):
+        given.append((x, {i for i, side in enumerate(x.shape) if side != y.shape[i]}))
     sizes: dict[int | str, int] = {"h": h, "w": w}
     for shape in network.state.values():
-        known = first.pop(0).repeat_interleave(N, 0) if shape is None else None
-        given.append(torch.rand(N, *(int(sizes.get(side, side)) for side in shape or ())) if known is None else known)
-        moves.append({0: DYNAMIC} | {i + 1: DYNAMIC for i, side in enumerate(shape or ()) if side in sizes})
+        if shape is None:
+            given.append((first.pop(0).repeat_interleave(N, 0), {0}))
+        else:
+            sides = [int(sizes.get(side, side)) for side in shape]
+            given.append((torch.rand(N, *sides), {0, *(i for i, side in enumerate(shape, start=1) if side in sizes)}))
     for shape in network.cache.values():
-        given.append(torch.rand([int(side) or P for side in shape]))
-        moves.append({shape.index(0): DYNAMIC})
+        given.append((torch.rand([int(side) or P for side in shape]), {shape.index(0)}))
+    inputs, moving = zip(*given, strict=True)
+    moves = [dict.fromkeys(sorted(dimensions), DYNAMIC) for dimensions in moving]
     carried = [*network.state, *network.cache]
     step = _exported(
         _Program(network, "step"),
-        (*given,),
+        inputs,
         (moves[0], tuple(moves[1:])),
         ["words", *network.before, *network.memory, *carried],
         ["logp", "looked", *(f"next_{name}" for name in carried)],
