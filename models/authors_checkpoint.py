@@ -195,8 +195,6 @@ def _network(ckpt: Path, content: Any) -> CoMER:
 
 
 def _infer_settings(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERSettings:
-    """The settings, from tensor shapes and the checkpoint's hyperparameters."""
-
     def count(pattern: str) -> int:
         return len({match[0] for name in state if (match := re.match(pattern, name))})
 

@@ -59,18 +59,14 @@ class ReadingNetwork:
         model.encoder.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.autocast = torch.autocast(device, self.dtype, enabled=self.dtype != self.stream)
 
-    def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [b, h, w, d] of images and their mask [b, h, w]."""
-        with self.autocast:
-            return self.model.encode(images_b1HW.to(self.stream), mask_bHW)
-
 
 class BoundNetwork:
     """A network bound to the images that it reads."""
 
     def __init__(self, network: ReadingNetwork, images_b1HW: Tensor, mask_bHW: Tensor) -> None:
         self.network = network
-        features_bhwd, self.mask_bhw = network.encode(images_b1HW, mask_bHW)
+        with network.autocast:
+            features_bhwd, self.mask_bhw = network.model.encode(images_b1HW.to(network.stream), mask_bHW)
         self.bias_b11L = lowest(self.mask_bhw).flatten(1)[:, None, None]
         memory = network.model.decoder.model.remember(features_bhwd.flatten(1, 2))
         self.memory = [(key.contiguous(), value.contiguous()) for key, value in memory]  # else copied at every step
