@@ -50,27 +50,20 @@ class CoMER(Network):
         """Features [b, h, w, d] and their mask [b, h, w] (True = padding); h = ceil(H/stride), w = ceil(W/stride)."""
         return self.encoder(images_b1HW, mask_bHW)
 
-    def decode(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
-        """Logits [B, T, V] of the next token after each prefix of inputs; rows r, r + b, ... read image r.
-
-        A given `trace` receives one entry per layer.
-        """
-        return self.decoder(features_bhwd, mask_bhw, inputs_BT, trace)
-
     def step(self, words_GM: Tensor, cache: Cache, trace: Trace | None = None) -> Tensor:
         """Logits [G, M, V] of the next token; a given `trace` receives one entry per layer."""
         return self.decoder.step(words_GM, cache, trace)
 
     def teacher_forced(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Words) -> tuple[Tensor, Tensor]:
         """Logits [B, T, V] and true ids [B, T] of both directions, B = 2 b (the loss is BTTR's eq. 14)."""
-        logits_BTV = self.decode(*self.encode(images_b1HW, mask_bHW), targets.inputs_BT)
+        logits_BTV = self.decoder(*self.encode(images_b1HW, mask_bHW), targets.inputs_BT)
         return logits_BTV, targets.outputs_BT.masked_fill(targets.outputs_BT == PAD, NO_WORD)
 
     def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps:
         """Cross-attention and refinement term of the last layer, mean over its heads, read left to right."""
         features, mask_1hw = self.encode(images_11HW, mask_1HW)
         layers = Trace()
-        self.decode(features, mask_1hw, self.targets([tokens]).inputs_BT[:1], layers)
+        self.decoder(features, mask_1hw, self.targets([tokens]).inputs_BT[:1], layers)
         looked_Thw, suppressed_Thw = (
             None if values_1HTL is None else values_1HTL[0].unflatten(-1, mask_1hw.shape[1:]).mean(0)
             for values_1HTL in (layers[-1].attention, layers[-1].refinement)

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmerbench.models.layers import Conv2d, float32, masked_batch_norm, running
+from hmerbench.models.layers import Conv2d, float32, running
+from hmerbench.models.settings import CoMERSettings
 
 
 def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:
@@ -24,15 +25,34 @@ def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch normalization of refinement terms over the image cells of all steps and rows."""
+    """Batch normalization of refinement terms over the image cells of all steps and rows.
+
+    Values there and running statistics (momentum, unbiased variance) equal those of torch's BatchNorm on a tensor of
+    only these cells, but without boolean indexing, which makes the host wait for a GPU.
+    """
 
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.bn = nn.BatchNorm1d(heads)
 
     def forward(self, x_HM: Tensor, valid_M: Tensor) -> Tensor:
-        """[H, M], normalized over the positions where `valid_M` is True; 0 elsewhere."""
-        return masked_batch_norm(self.bn, x_HM[None, :, None], valid_M[None, None, None])[0, :, 0]
+        """[H, M] in float32 or float64, normalized over the positions where `valid_M` is True; 0 elsewhere."""
+        norm, valid, (mean_H, var_H) = self.bn, valid_M.to(x_HM.dtype), running(self.bn)
+        if norm.training:
+            batches = norm.num_batches_tracked
+            assert batches is not None
+            count = valid.sum().clamp(min=1)
+            mean_H = (x_HM * valid).sum(1) / count
+            var_H = ((x_HM - mean_H[:, None]) * valid).square().sum(1) / count
+            with torch.no_grad():
+                batches.add_(1)
+                # momentum None: the plain average over all batches, as for recalibration
+                weight = batches.reciprocal() if norm.momentum is None else norm.momentum
+                for old_H, new_H in zip(running(norm), (mean_H, var_H * count / (count - 1).clamp(min=1)), strict=True):
+                    old_H.add_((new_H - old_H) * weight)
+        scale_H = norm.weight * torch.rsqrt(var_H + norm.eps)
+        shift_H = norm.bias - mean_H * scale_H
+        return (x_HM * scale_H[:, None] + shift_H[:, None]) * valid
 
 
 class AttentionRefinement(nn.Module):
@@ -42,12 +62,12 @@ class AttentionRefinement(nn.Module):
     current one. On the channels cross-coverage comes first, unlike in eq. 24.
     """
 
-    def __init__(self, heads: int, dc: int, cross_coverage: bool, self_coverage: bool) -> None:
+    def __init__(self, c: CoMERSettings) -> None:
         super().__init__()
-        self.cross_coverage, self.self_coverage = cross_coverage, self_coverage
-        self.conv = Conv2d(heads * (cross_coverage + self_coverage), dc, kernel_size=5, padding=2)
-        self.proj = nn.Conv2d(dc, heads, kernel_size=1, bias=False)
-        self.post_norm = MaskedBatchNorm(heads)
+        self.cross_coverage, self.self_coverage = c.cross_coverage, c.self_coverage
+        self.conv = Conv2d(c.nhead * (c.cross_coverage + c.self_coverage), c.dc, kernel_size=5, padding=2)
+        self.proj = nn.Conv2d(c.dc, c.nhead, kernel_size=1, bias=False)
+        self.post_norm = MaskedBatchNorm(c.nhead)
         self.folded = False
 
     @torch.no_grad()

@@ -30,15 +30,13 @@ def bidirectional_targets(labels: list[list[int]]) -> tuple[Tensor, Tensor]:
     Rows 0..b-1 read left to right (from sos to eos), rows b..2b-1 right to left (from eos to sos): the start token
     alone tells the direction (BTTR, section 3.4).
     """
-    left = [([SOS, *label], [*label, EOS]) for label in labels]
-    right = [([EOS, *label[::-1]], [*label[::-1], SOS]) for label in labels]
-    length = max(len(label) for label in labels) + 1
-    inputs_BT = torch.full((2 * len(labels), length), PAD)
-    outputs_BT = inputs_BT.clone()
-    for row, (source, target) in enumerate(left + right):
-        inputs_BT[row, : len(source)] = torch.tensor(source)
-        outputs_BT[row, : len(target)] = torch.tensor(target)
-    return inputs_BT, outputs_BT
+    inputs = [[SOS, *label] for label in labels] + [[EOS, *label[::-1]] for label in labels]
+    outputs = [[*label, EOS] for label in labels] + [[*label[::-1], SOS] for label in labels]
+    return padded(inputs), padded(outputs)
+
+
+def padded(rows: list[list[int]]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
 
 
 @dataclass(frozen=True)
@@ -131,14 +129,14 @@ class Attention(nn.Module):
 class DecoderLayer(nn.Module):
     """Self-attention, cross-attention, feed-forward; each with dropout, residual and then LayerNorm."""
 
-    def __init__(self, d_model: int, heads: int, dim_feedforward: int, dropout: float) -> None:
+    def __init__(self, c: TransformerSettings) -> None:
         super().__init__()
-        self.self_attn = Attention(d_model, heads, dropout)
-        self.multihead_attn = Attention(d_model, heads, dropout)
-        self.linear1 = Linear(d_model, dim_feedforward)
-        self.linear2 = Linear(dim_feedforward, d_model)
-        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(d_model) for _ in range(3))
-        self.dropout = Dropout(dropout)
+        self.self_attn = Attention(c.d_model, c.nhead, c.dropout)
+        self.multihead_attn = Attention(c.d_model, c.nhead, c.dropout)
+        self.linear1 = Linear(c.d_model, c.dim_feedforward)
+        self.linear2 = Linear(c.dim_feedforward, c.d_model)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(c.d_model) for _ in range(3))
+        self.dropout = Dropout(c.dropout)
 
     def add_words(self, x_GXD: Tensor, read_GXD: Tensor) -> Tensor:
         """The rest of the self-attention sublayer, given what it reads."""
@@ -152,7 +150,11 @@ class DecoderLayer(nn.Module):
 
 
 class Earlier(Protocol):
-    """All words before those that the decoder reads: self-attention to them, and coverage by them, of each layer."""
+    """The images that the decoder reads, and all words before those that it reads: self-attention to them, and coverage
+    by them, of each layer."""
+
+    memory: Memory
+    bias_G11L: Tensor  # `lowest` of padding
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor, /) -> Tensor:
         """What words [G, X, D] of layer j read in each other and in those before, [G, X, D]."""
@@ -165,10 +167,7 @@ class Earlier(Protocol):
 
 
 class Cache(Earlier, Protocol):
-    """The same in a search, with the image that is read."""
-
-    memory: Memory
-    bias_G11L: Tensor  # `lowest` of padding
+    """The same in a search."""
 
     @property
     def place(self) -> Tensor | int:
@@ -179,7 +178,8 @@ class Cache(Earlier, Protocol):
 class WholeSequences:
     """Words that are all there: in training. Each image is a group, of as many sequences of T words as it has rows."""
 
-    def __init__(self, masked_BTT: Tensor, mask_bhw: Tensor) -> None:
+    def __init__(self, memory: Memory, masked_BTT: Tensor, mask_bhw: Tensor) -> None:
+        self.memory, self.bias_G11L = memory, lowest(mask_bhw).flatten(1)[:, None, None]
         self.bias_n1TT, self.mask_bhw = by_image(lowest(masked_BTT), len(mask_bhw))[:, None], mask_bhw
 
     def attend(self, j: int, attn: Attention, x_GXD: Tensor) -> Tensor:
@@ -199,10 +199,14 @@ class DecoderStack(nn.Module):
 
     layers: Sequence[DecoderLayer]
 
-    def __init__(self, layer: DecoderLayer, num_layers: int, arm: AttentionRefinement | None) -> None:
+    def __init__(self, c: TransformerSettings) -> None:
         super().__init__()
+        arm = None
+        if isinstance(c, CoMERSettings) and (c.cross_coverage or c.self_coverage):
+            arm = AttentionRefinement(c)
+        layer = DecoderLayer(c)
         # copies: all layers start with the same weights, as in the authors' code
-        copies = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        copies = nn.ModuleList(copy.deepcopy(layer) for _ in range(c.num_decoder_layers))
         self.layers = copies  # pyright: ignore[reportAttributeAccessIssue]
         self.arm = arm
 
@@ -210,15 +214,13 @@ class DecoderStack(nn.Module):
         """Keys and values [b, H, L, E] of the images, for each layer."""
         return [layer.multihead_attn.project_memory(features_bLD) for layer in self.layers]
 
-    def forward(
-        self, x_GXD: Tensor, memory: Memory, bias_G11L: Tensor, earlier: Earlier, trace: Trace | None = None
-    ) -> Tensor:
-        """Words [G, X, D] after all layers; the bias is `lowest` of padding."""
+    def forward(self, x_GXD: Tensor, earlier: Earlier, trace: Trace | None = None) -> Tensor:
+        """Words [G, X, D] after all layers."""
         weights = None
-        for j, (layer, (key, value)) in enumerate(zip(self.layers, memory, strict=True)):
+        for j, (layer, (key, value)) in enumerate(zip(self.layers, earlier.memory, strict=True)):
             x_GXD = layer.add_words(x_GXD, earlier.attend(j, layer.self_attn, x_GXD))
             attn = layer.multihead_attn
-            energies, refinement = attn.energies(attn.project_query(x_GXD), key, bias_G11L), None
+            energies, refinement = attn.energies(attn.project_query(x_GXD), key, earlier.bias_G11L), None
             if self.arm is not None and weights is not None:
                 current = attn.weigh(energies) if self.arm.self_coverage else None
                 refinement = earlier.refine(j, self.arm, self.arm.seen(weights, current))
@@ -249,34 +251,30 @@ class Decoder(nn.Module):
         self.word_embed = nn.Sequential(nn.Embedding(classes, c.d_model), nn.LayerNorm(c.d_model))
         self.pos_enc = WordPosition(c.d_model)
         self.norm: nn.Module = nn.LayerNorm(c.d_model)
-        arm = None
-        if isinstance(c, CoMERSettings) and (c.cross_coverage or c.self_coverage):
-            arm = AttentionRefinement(c.nhead, c.dc, c.cross_coverage, c.self_coverage)
-        layer = DecoderLayer(c.d_model, c.nhead, c.dim_feedforward, c.dropout)
-        self.model = DecoderStack(layer, c.num_decoder_layers, arm)
+        self.model = DecoderStack(c)
         self.proj = Linear(c.d_model, classes)
 
     def step(self, words_GX: Tensor, cache: Cache, trace: Trace | None = None) -> Tensor:
         """Logits [G, X, V] in float32 after more words of G groups, given all words before them. A given `trace`
         receives one entry per layer."""
         x_GXD = self.norm(self.word_embed(words_GX) + self.pos_enc.pe[cache.place])
-        return float32(self.proj(self.model(x_GXD, cache.memory, cache.bias_G11L, cache, trace)))
+        return float32(self.proj(self.model(x_GXD, cache, trace)))
 
     def forward(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
-        """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` receives one entry per layer."""
+        """Logits [B, T, V] in float32 of the next token after each prefix of inputs; rows r, r + b, ... read image r. A
+        given `trace`, which is empty, receives one entry per layer."""
         (B, T), b = inputs_BT.shape, features_bhwd.shape[0]
         if B % b:
             raise ValueError(f"{B} decoder rows cannot share the features of {b} images evenly")
         future_TT = torch.ones(T, T, dtype=torch.bool, device=inputs_BT.device).triu(1)
-        earlier = WholeSequences(future_TT | (inputs_BT == PAD)[:, None], mask_bhw)
+        memory = self.model.remember(features_bhwd.flatten(1, 2))
+        earlier = WholeSequences(memory, future_TT | (inputs_BT == PAD)[:, None], mask_bhw)
         words_BTD = self.norm(self.pos_enc(self.word_embed(inputs_BT)))
         # rows that read the same image side by side, so that its keys, values and mask serve them without copies
-        x_bXD, layers = by_image(words_BTD, b).reshape(b, -1, words_BTD.shape[-1]), None if trace is None else Trace()
-        memory = self.model.remember(features_bhwd.flatten(1, 2))
-        x_bXD = self.model(x_bXD, memory, lowest(mask_bhw).flatten(1)[:, None, None], earlier, layers)
-        if trace is not None and layers is not None:
-            for layer in layers:
+        x_bXD = self.model(by_image(words_BTD, b).reshape(b, -1, words_BTD.shape[-1]), earlier, trace)
+        if trace is not None:
+            for j, layer in enumerate(trace):
                 refinement = None if layer.refinement is None else by_row(layer.refinement, B // b)
-                trace.append(LayerTrace(refinement, by_row(layer.attention, B // b)))
+                trace[j] = LayerTrace(refinement, by_row(layer.attention, B // b))
         x_BTD = x_bXD.unflatten(1, (-1, T)).transpose(0, 1).flatten(0, 1)
         return float32(self.proj(x_BTD))

@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmerbench.models.layers import (
-    BatchNorm2d,
     Bits,
     Conv2d,
     Dropout,
@@ -29,7 +28,7 @@ from hmerbench.models.layers import (
     random_bits,
     running,
 )
-from hmerbench.models.settings import TransformerSettings
+from hmerbench.models.settings import DenseNetSettings, TransformerSettings
 
 GROUP = 4  # layers whose weight gradients are one matrix product: wider products are faster
 
@@ -43,9 +42,9 @@ class Bottleneck(nn.Module):
     def __init__(self, channels: int, growth_rate: int, dropout: float) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 4 * growth_rate, kernel_size=1, bias=False)
-        self.bn1 = BatchNorm2d(4 * growth_rate)
+        self.bn1 = nn.BatchNorm2d(4 * growth_rate)
         self.conv2 = Conv2d(4 * growth_rate, growth_rate, kernel_size=3, padding=1, bias=False)
-        self.bn2 = BatchNorm2d(growth_rate)
+        self.bn2 = nn.BatchNorm2d(growth_rate)
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor) -> Tensor:
@@ -68,7 +67,7 @@ def grow(x_bchw: Tensor, layers: Sequence[Bottleneck]) -> Tensor:
     return Grow.apply(x_bchw, layers, *itertools.chain.from_iterable(parts))  # type: ignore[return-value]
 
 
-def scaled_for_dropout(norms: Sequence[BatchNorm2d], dropout: Dropout) -> list[Sequence[Tensor]]:
+def scaled_for_dropout(norms: Sequence[nn.BatchNorm2d], dropout: Dropout) -> list[Sequence[Tensor]]:
     """The weights and the biases of norms, scaled: all at once, as many small operations take long."""
     weights: list[Tensor] = [norm.weight for norm in norms]
     biases: list[Tensor] = [norm.bias for norm in norms]
@@ -83,7 +82,7 @@ class Normalized:
     """
 
     def __init__(
-        self, x_bchw: Tensor, norm: BatchNorm2d, weight: Tensor, bias: Tensor, dropout: Dropout, bits: Bits | None
+        self, x_bchw: Tensor, norm: nn.BatchNorm2d, weight: Tensor, bias: Tensor, dropout: Dropout, bits: Bits | None
     ) -> None:
         self.x_bchw, self.weight, self.eps = x_bchw, weight, norm.eps
         self.fixed, (mean_c, var_c) = not norm.training, running(norm)
@@ -92,7 +91,10 @@ class Normalized:
         elif x_bchw.numel() == x_bchw.shape[1]:  # as in torch: their variance would be NaN, and stay in the statistics
             raise ValueError(f"expected more than one value per channel in training, got {list(x_bchw.shape)}")
         else:
-            mean_c, var_c = torch.batch_norm_update_stats(x_bchw, mean_c, var_c, norm.count_batch())
+            assert norm.num_batches_tracked is not None
+            norm.num_batches_tracked.add_(1)
+            weight_of_batch = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+            mean_c, var_c = torch.batch_norm_update_stats(x_bchw, mean_c, var_c, weight_of_batch)
             self.probe_c = mean_c
         self.mean_c, self.var_c = mean_c, var_c
         y_bchw = F.batch_norm(x_bchw, mean_c, var_c, weight, bias, eps=norm.eps)  # faster than both in one call
@@ -210,7 +212,7 @@ class Transition(nn.Module):
         super().__init__()
         self.pools = pools
         self.conv1 = nn.Conv2d(channels, channels // 2, kernel_size=1, bias=False)
-        self.bn1 = BatchNorm2d(channels // 2)
+        self.bn1 = nn.BatchNorm2d(channels // 2)
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor) -> Tensor:
@@ -225,27 +227,24 @@ class DenseNet(nn.Module):
     CoMER and BTTR normalize after the first convolution and at the end, DenseWAP does not (`outer_norms`).
     """
 
-    def __init__(
-        self, growth_rate: int, num_layers: Sequence[int], dropout: float, stride: int = 16, outer_norms: bool = True
-    ) -> None:
+    def __init__(self, c: DenseNetSettings, outer_norms: bool = True) -> None:
         super().__init__()
-        self.stride = stride
-        layers1, layers2, layers3 = num_layers
-
+        self.stride, growth_rate, dropout = c.stride, c.growth_rate, c.encoder_dropout
+        layers1, layers2, layers3 = c.depths
         channels = 2 * growth_rate
         self.conv1 = Conv2d(1, channels, kernel_size=7, stride=2, padding=3, bias=False)
-        self.norm1: nn.Module = BatchNorm2d(channels) if outer_norms else nn.Identity()
+        self.norm1: nn.Module = nn.BatchNorm2d(channels) if outer_norms else nn.Identity()
         self.dense1 = DenseBlock(channels, growth_rate, layers1, dropout)
         channels += layers1 * growth_rate
         self.trans1 = Transition(channels, dropout)
         channels //= 2
         self.dense2 = DenseBlock(channels, growth_rate, layers2, dropout)
         channels += layers2 * growth_rate
-        self.trans2 = Transition(channels, dropout, pools=stride == 16)
+        self.trans2 = Transition(channels, dropout, pools=self.stride == 16)
         channels //= 2
         self.dense3 = DenseBlock(channels, growth_rate, layers3, dropout)
         self.out_channels = channels + layers3 * growth_rate
-        self.post_norm: nn.Module = BatchNorm2d(self.out_channels) if outer_norms else nn.Identity()
+        self.post_norm: nn.Module = nn.BatchNorm2d(self.out_channels) if outer_norms else nn.Identity()
 
     def forward(self, images_b1HW: Tensor) -> Tensor:
         x = self.conv1(images_b1HW)
@@ -263,7 +262,7 @@ class Encoder(nn.Module):
 
     def __init__(self, c: TransformerSettings) -> None:
         super().__init__()
-        self.model = DenseNet(c.growth_rate, c.depths, c.encoder_dropout, c.stride)
+        self.model = DenseNet(c)
         self.feature_proj = nn.Conv2d(self.model.out_channels, c.d_model, kernel_size=1)
         self.norm = nn.LayerNorm(c.d_model)
 

@@ -39,7 +39,7 @@ class Encoder(nn.Module):
 
     def __init__(self, c: RecurrentSettings) -> None:
         super().__init__()
-        self.net = DenseNet(c.growth_rate, c.depths, c.encoder_dropout, c.stride, outer_norms=False)
+        self.net = DenseNet(c, outer_norms=False)
         self.start = nn.Linear(self.net.out_channels, c.hidden)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
@@ -84,13 +84,14 @@ class Memory(NamedTuple):
 class CoverageAttention(nn.Module):
     """Additive attention that sees, through a wide convolution, the sum of the attention before."""
 
-    def __init__(self, features: int, states: int, size: int, channels: int = 512, kernel: int = 11) -> None:
+    def __init__(self, features: int, c: RecurrentSettings) -> None:
         super().__init__()
-        self.key = nn.Linear(features, size)
-        self.query = nn.Linear(states, size, bias=False)
-        self.coverage = nn.Conv2d(1, channels, kernel, padding=kernel // 2, bias=False)
-        self.mix = nn.Linear(channels, size)
-        self.energy = nn.Linear(size, 1)
+        self.key = nn.Linear(features, c.attention)
+        self.query = nn.Linear(c.hidden, c.attention, bias=False)
+        kernel = c.coverage_kernel
+        self.coverage = nn.Conv2d(1, c.coverage_channels, kernel, padding=kernel // 2, bias=False)
+        self.mix = nn.Linear(c.coverage_channels, c.attention)
+        self.energy = nn.Linear(c.attention, 1)
 
     def remember(self, maps_bhwD: Tensor, mask_bhw: Tensor) -> Memory:
         """All that is the same at every step. The convolution and the layer after it are one product of windows."""
@@ -156,7 +157,7 @@ class Decoder(nn.Module):
     def __init__(self, features: int, classes: int, c: WAPSettings) -> None:
         super().__init__()
         self.embedding = nn.Embedding(classes, c.embedding)
-        self.attention = CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
+        self.attention = CoverageAttention(features, c)
         self.cell1 = GRUCell(c.embedding, c.hidden)
         self.cell2 = GRUCell(features, c.hidden, state_bias=True)
         self.from_context = nn.Linear(features, c.embedding)

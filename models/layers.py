@@ -1,5 +1,5 @@
-"""Layers of both encoder and decoder: convolution, dropout, batch normalization that ignores padding, and sinusoidal
-encodings of the positions of words and image cells."""
+"""Layers of both encoder and decoder: convolution, dropout, batch normalization, and sinusoidal encodings of the
+positions of words and image cells."""
 
 import math
 
@@ -107,41 +107,6 @@ def running(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
     """Running means and variances, each [channels]."""
     assert norm.running_mean is not None and norm.running_var is not None
     return norm.running_mean, norm.running_var
-
-
-def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> Tensor:
-    """Batch normalization over the valid positions only; the others become 0.
-
-    valid_N1hw is 1 at valid positions and 0 at padding. Values at valid positions and running statistics (momentum,
-    unbiased variance) equal those of torch's BatchNorm on a tensor of only these positions, but without boolean
-    indexing, which makes the host wait for a GPU.
-    """
-    x, valid = float32(x_NChw), valid_N1hw.to(x_NChw.dtype)
-    (mean_C, var_C), batches = running(norm), norm.num_batches_tracked
-    if norm.training:
-        assert batches is not None
-        count = valid.sum(dtype=x.dtype).clamp(min=1)
-        mean_C = (x * valid).sum((0, 2, 3)) / count
-        var_C = ((x - mean_C[:, None, None]) * valid).square().sum((0, 2, 3)) / count
-        with torch.no_grad():
-            batches.add_(1)
-            # momentum None: the plain average over all batches, as for recalibration
-            weight = batches.reciprocal() if norm.momentum is None else norm.momentum
-            for old_C, new_C in zip(running(norm), (mean_C, var_C * count / (count - 1).clamp(min=1)), strict=True):
-                old_C.add_((new_C - old_C) * weight)
-    scale_C = norm.weight * torch.rsqrt(var_C + norm.eps)
-    shift_C = norm.bias - mean_C * scale_C
-    return ((x * scale_C[:, None, None] + shift_C[:, None, None]) * valid).to(x_NChw.dtype)
-
-
-class BatchNorm2d(nn.BatchNorm2d):
-    """torch's BatchNorm2d, whose statistics `densenet` updates by itself."""
-
-    def count_batch(self) -> float:
-        """Count a batch, as torch's forward does, and return its weight in the running statistics."""
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        return 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
 
 # --- positions (CoMER, section 3.3) -------------------------------------------------------------------------------

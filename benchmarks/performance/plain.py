@@ -68,7 +68,7 @@ def plain_search(
 
     def log_probabilities(rows: Tensor, inputs: Tensor) -> Tensor:
         inputs = inputs.to(images_b1HW.device)
-        logits = [network.decode(features[rows], mask[rows], inputs) for network, features, mask in memories]
+        logits = [network.decoder(features[rows], mask[rows], inputs) for network, features, mask in memories]
         return torch.stack([(logits_BTV / options.temperature).log_softmax(-1) for logits_BTV in logits]).mean(0).cpu()
 
     starts = {"both": [SOS, EOS], "l2r": [SOS], "r2l": [EOS]}[options.direction]

@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hmerbench.models.comer import CoMER
+from hmerbench.models.coverage import MaskedBatchNorm
 from hmerbench.models.decoder import Trace, bidirectional_targets
-from hmerbench.models.layers import Conv2d, Dropout, masked_batch_norm, pointwise, random_bits
+from hmerbench.models.layers import Conv2d, Dropout, pointwise, random_bits
 from hmerbench.models.settings import CoMERSettings
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.networks import IMAGES, SMALL, padded, small
@@ -49,25 +50,23 @@ def test_authors_encoder_depends_on_the_batch() -> None:
     assert (features[0, : alone.shape[1], : alone.shape[2]] - alone[0]).abs().max() > 1e-3
 
 
-def test_masked_batch_norm_is_batch_norm_of_the_valid_positions() -> None:
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_masked_batch_norm_is_batch_norm_of_the_valid_positions(momentum: float | None) -> None:
     torch.manual_seed(0)
-    x = torch.randn(5, 3, 4, 6, dtype=torch.double)
-    valid = torch.rand(5, 1, 4, 6) > 0.4
-    keep = valid[:, 0]
-    for momentum in (0.1, None):
-        ours, theirs = (kind(3, momentum=momentum).double() for kind in (nn.BatchNorm2d, nn.BatchNorm1d))
-        for training in (True, True, False):
-            ours.train(training)
-            theirs.train(training)
-            x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
-            y_ours = masked_batch_norm(ours, x_ours, valid)
-            y_theirs = theirs(x_theirs.permute(0, 2, 3, 1)[keep])
-            torch.testing.assert_close(y_ours.permute(0, 2, 3, 1)[keep], y_theirs)
-            assert not y_ours.permute(0, 2, 3, 1)[~keep].any()
-            y_ours.square().sum().backward()
-            y_theirs.square().sum().backward()
-            torch.testing.assert_close(x_ours.grad, x_theirs.grad)
-            torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+    x, valid = torch.randn(3, 120, dtype=torch.double), torch.rand(120) > 0.4
+    ours, theirs = MaskedBatchNorm(3).double(), nn.BatchNorm1d(3, momentum=momentum).double()
+    ours.bn.momentum = momentum
+    for training in (True, True, False):
+        ours.train(training)
+        theirs.train(training)
+        x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y_ours, y_theirs = ours(x_ours, valid), theirs(x_theirs[:, valid].T).T
+        torch.testing.assert_close(y_ours[:, valid], y_theirs)
+        assert not y_ours[:, ~valid].any()
+        y_ours.square().sum().backward()
+        y_theirs.square().sum().backward()
+        torch.testing.assert_close(x_ours.grad, x_theirs.grad)
+        torch.testing.assert_close(ours.bn.state_dict(), theirs.state_dict())
 
 
 def test_refinement_sees_only_earlier_steps_and_reaches_all_of_them() -> None:
@@ -78,7 +77,7 @@ def test_refinement_sees_only_earlier_steps_and_reaches_all_of_them() -> None:
     changed[0, 3] = 20
     traces: list[Trace] = [[], []]
     for ids, trace in zip((inputs, changed), traces, strict=True):
-        model.decode(features, mask, ids, trace)
+        model.decoder(features, mask, ids, trace)
     for before, after in zip(*traces, strict=True):
         if before.refinement is None or after.refinement is None:
             continue
@@ -97,7 +96,7 @@ def test_trace_does_not_change_logits_and_attention_sums_to_one_on_the_image() -
     features, mask = model.encode(*padded(IMAGES))
     inputs, _ = bidirectional_targets(LABELS)
     trace: Trace = []
-    assert torch.equal(model.decode(features, mask, inputs, trace), model.decode(features, mask, inputs))
+    assert torch.equal(model.decoder(features, mask, inputs, trace), model.decoder(features, mask, inputs))
     hidden = mask.repeat(2, 1, 1).flatten(1)
     for layer in trace:
         torch.testing.assert_close(layer.attention.sum(-1), torch.ones(layer.attention.shape[:3]))
@@ -108,10 +107,10 @@ def test_bfloat16_autocast_trains() -> None:
     model = small(dropout=0.0, encoder_dropout=0.0).train()
     images, mask = padded(IMAGES)
     inputs, outputs = bidirectional_targets(LABELS)
-    exact = model.decode(*model.encode(images, mask), inputs)
+    exact = model.decoder(*model.encode(images, mask), inputs)
     trace: Trace = []
     with torch.autocast("cpu", torch.bfloat16):
-        logits = model.decode(*model.encode(images, mask), inputs, trace)
+        logits = model.decoder(*model.encode(images, mask), inputs, trace)
     assert logits.dtype == torch.float32
     assert all(layer.attention.dtype == torch.float32 for layer in trace)
     assert trace[1].refinement is not None and trace[1].refinement.dtype == torch.float32
@@ -126,10 +125,10 @@ def test_dropout_only_in_training() -> None:
     images, mask = padded(IMAGES)
     inputs, _ = bidirectional_targets(LABELS)
     features, feature_mask = model.encode(images, mask)
-    assert torch.equal(model.decode(features, feature_mask, inputs), model.decode(features, feature_mask, inputs))
+    assert torch.equal(model.decoder(features, feature_mask, inputs), model.decoder(features, feature_mask, inputs))
     model.train()
     trace: Trace = []
-    model.decode(features, feature_mask, inputs, trace)
+    model.decoder(features, feature_mask, inputs, trace)
     visible = ~feature_mask.repeat(2, 1, 1).flatten(1)[:, None, None].expand_as(trace[0].attention)
     assert 0.4 < (trace[0].attention[visible] == 0).float().mean() < 0.6  # attention weights are dropped too
 
@@ -138,9 +137,9 @@ def test_decode_rejects_wrong_numbers_of_rows_and_steps() -> None:
     model = small()
     features, mask = model.encode(*padded(IMAGES))
     with pytest.raises(ValueError, match="7 decoder rows"):
-        model.decode(features, mask, torch.ones(7, 3, dtype=torch.long))
+        model.decoder(features, mask, torch.ones(7, 3, dtype=torch.long))
     with pytest.raises(ValueError, match="501 decoding steps"):
-        model.decode(features, mask, torch.ones(4, 501, dtype=torch.long))
+        model.decoder(features, mask, torch.ones(4, 501, dtype=torch.long))
 
 
 def test_dense_blocks_may_differ_in_depth() -> None:
@@ -277,5 +276,5 @@ def test_few_convolutions_need_a_kernel_search():
         images, mask = torch.zeros(8, 1, 64, 160), torch.zeros(8, 64, 160, dtype=torch.bool)
         tokens = torch.zeros(16, 12, dtype=torch.long)
     with Convolutions() as convolutions:
-        model.decode(*model.encode(images, mask), tokens).sum().backward()
+        model.decoder(*model.encode(images, mask), tokens).sum().backward()
     assert len(convolutions.seen) <= 14

@@ -62,7 +62,7 @@ def relative(ours: Tensor, theirs: Tensor) -> float:
 def traced(model: CoMER, batch: Inputs) -> tuple[Tensor, Trace]:
     trace: Trace = []
     features, mask = model.encode(batch.images.to(model.decoder.proj.weight.dtype), batch.mask)
-    return model.decode(features, mask, batch.inputs, trace), trace
+    return model.decoder(features, mask, batch.inputs, trace), trace
 
 
 def test_bidirectional_targets(batch: Inputs) -> None:
@@ -113,7 +113,7 @@ def test_every_image_alone(variant: str, batch: Inputs) -> None:
         image = batch.images[i : i + 1, :, :height, :width]
         inputs, outputs = bidirectional_targets([batch.labels[i]])
         features, mask = model.encode(image, torch.zeros(1, height, width, dtype=torch.bool))
-        logits = model.decode(features, mask, inputs)
+        logits = model.decoder(features, mask, inputs)
         assert deviation(features, reference[f"alone{i}_encoder_features"]) <= ABSOLUTE["features"]
         assert deviation(logits, reference[f"alone{i}_logits"]) <= ABSOLUTE["logits"]
         assert deviation(loss_of(logits, outputs), reference[f"alone{i}_loss"]) <= ABSOLUTE["loss"]
@@ -128,7 +128,7 @@ def test_training(variant: str, batch: Inputs) -> None:
     losses: list[float] = []
     for step in range(5):
         optimizer.zero_grad()
-        logits = model.decode(*model.encode(images, batch.mask), batch.inputs)
+        logits = model.decoder(*model.encode(images, batch.mask), batch.inputs)
         loss = loss_of(logits, batch.outputs)
         loss.backward()
         losses.append(loss.item())

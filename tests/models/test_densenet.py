@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import hmerbench.models.densenet
 from hmerbench.models.densenet import GROUP, DenseBlock
-from hmerbench.models.layers import BatchNorm2d, Dropout, pad_batch, random_bits, running
+from hmerbench.models.layers import Dropout, pad_batch, random_bits, running
 
 
 def block(dropout: float = 0.0) -> DenseBlock:
@@ -34,7 +34,7 @@ def results(
 ) -> list[Tensor]:
     """Output, gradients and buffers after two batches; with `fixed`, of norms with constant statistics."""
     dense, tensors = block(dropout).to(dtype), []
-    for norm in (module for module in dense.modules() if isinstance(module, BatchNorm2d)):
+    for norm in (module for module in dense.modules() if isinstance(module, nn.BatchNorm2d)):
         norm.momentum = momentum
         if fixed:
             mean, var = running(norm.eval())

@@ -128,7 +128,7 @@ def random_model(seed: int, **changes: Any) -> CoMER:
         for parameter in model.decoder.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
         output.weight.mul_(2).sub_(next(model.decoder.word_embed.parameters()))
-        logits = model.decode(*model.encode(*random_images(seed)), torch.randint(24, (60, 20)))
+        logits = model.decoder(*model.encode(*random_images(seed)), torch.randint(24, (60, 20)))
         output.bias.sub_(logits.mean((0, 1)))
         output.bias[[SOS, EOS]] += 1
     return model

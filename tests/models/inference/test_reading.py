@@ -33,7 +33,7 @@ def test_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
     bound = BoundNetwork(ReadingNetwork(model), *images())
     logits = bound.read(1, inputs, torch.tensor([len(row) for row in rows]))
     for row, together in zip(rows, logits, strict=True):
-        alone = model.decode(features[1:2], mask[1:2], torch.tensor([row]))[0]
+        alone = model.decoder(features[1:2], mask[1:2], torch.tensor([row]))[0]
         torch.testing.assert_close(together[: len(row)], alone, atol=1e-10, rtol=0)
 
 
@@ -49,7 +49,7 @@ def test_step_by_step_a_network_gives_the_logits_of_training(network: str) -> No
         model = small().double()
         decoder = IncrementalDecoder(BoundNetwork(ReadingNetwork(model), stack, mask), torch.arange(len(stack)), 2)
         words[..., 0] = SOS
-        each = [model.decode(*model.encode(stack, mask), words[:, beam]) for beam in range(2)]
+        each = [model.decoder(*model.encode(stack, mask), words[:, beam]) for beam in range(2)]
     else:
         torch.manual_seed(3)
         model = DenseWAP(DenseWAPSettings(hidden=16, attention=8, embedding=12, num_layers=1)).double().eval()
