@@ -1,47 +1,147 @@
 """A data set: published (evaluation/datasets.py), embedded (synthetic.py) or one's own, read by the same code.
 
-Images of one's own may be pictures of any kind: normalize_image.py prepares them.
+An archive has the layout published with CoMER (evaluation/stores.py). Images of one's own may be pictures of any kind:
+normalize_image.py prepares them. A test set of one's own needs no symLg: its ground truth is made from its captions.
 """
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
-from hmerbench.benchmarks.data.layout import ID, Layout, abridged
-from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
+from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, mime_type, prepare
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
-from hmerbench.benchmarks.printing import err_console
-from hmerbench.evaluation.datasets import Dataset, datasets
-from hmerbench.evaluation.stores import ENDINGS, MAX_BYTES, FolderStore, Store, ZipStore
+from hmerbench.benchmarks.printing import counted, err_console
+from hmerbench.evaluation import lines
+from hmerbench.evaluation.datasets import TRAIN, Dataset, datasets, symlg_published
+from hmerbench.evaluation.scoring.inputs import MAX_FILES, GroundTruth, from_captions, parse_captions
+from hmerbench.evaluation.stores import ENDINGS, MAX_BYTES, MAX_CAPTIONS, FolderStore, Store, ZipStore, no_split
 from hmerbench.models.files import parse_json
+from hmerbench.models.vocab import SPECIAL, Vocabulary
 
+MAX_IMAGE_BYTES = 64 << 20
+MAX_NAMED = 10  # unknown symbols or images, in an error
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
-DONE = "prepared.txt"  # of a split that was imported: ids, and what was done to their images
 PREPARED_MARKER = "PREPARED.json"  # in data/: these images are read as they are
+DONE = "prepared.txt"  # of a split that was imported: ids, and what was done to their images
+WRITERS = "writers.txt"  # of a split that was imported: ids, and who wrote them
 
+ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _IMAGE = "|".join(ending[1:] for ending in ENDINGS)
 _CONTENT = re.compile(rf"({ID.pattern})/(caption\.txt|img/[^/]+\.(?i:{_IMAGE})|symLg/[^/]+\.lg)|PREPARED\.json")
 
 
-class Archive(Layout):
-    """A data set at hand: what lies in it, its samples, and which set it is, by name and by digest.
+class Archive:
+    """A data set at hand: its splits with their captions, images and ground truth, and which set it is, by name and by
+    digest. Captions are kept in memory, the rest is read on demand.
 
-    Raises UserError, on opening or on reading, for anything that violates the layout.
+    Raises UserError or InputError, on opening or on reading, for anything that violates the layout.
     """
 
+    def __init__(self, store: Store, trains: bool = True):
+        self.path = store.path
+        self._store = store
+        splits = {name for name in store.splits if not name.startswith(".")}
+        if odd := sorted(name for name in splits if not ID.fullmatch(name)):
+            fault = "cannot be the name of a set: take letters, digits and _ . + -; rename it"
+            raise UserError(f"{store.where(odd[0])}: {fault}")
+        if trains and TRAIN not in splits:
+            raise UserError(
+                f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
+                "fetch CROHME with `make crohme`, or leave the archive out to use the embedded set"
+            )
+        if not splits:
+            raise UserError(f"{self.path}: no data/NAME/caption.txt in it; put the captions of a test set there")
+        self.test_splits: tuple[str, ...] = tuple(sorted(splits - {TRAIN}))
+        self.splits: tuple[str, ...] = (*sorted(splits & {TRAIN}), *self.test_splits)
+        self._texts = {split: store.captions(split) for split in self.splits}
+        self._captions = {split: self._parse_captions(split) for split in self.splits}
+        self.unreadable: dict[str, list[str]] = {}  # of splits that were read: which of their images cannot be, and why
+        for split in self.splits:
+            self._check_complete(split)
+
+    def _parse_captions(self, split: str) -> dict[str, list[str]]:
+        where, text = self._store.where(f"{split}/caption.txt"), self._texts[split]
+        captions = parse_captions(text, where)
+        for id_, tokens in captions.items():
+            if not tokens or not ID.fullmatch(id_):
+                number = [line.partition("\t")[0] for line in lines(text)].index(id_) + 1
+                fault = "cannot be an id: take letters, digits and _ . + -" if tokens else "has no tokens"
+                raise UserError(f"{where}, line {number}: {id_[:40]!r} {fault}; correct the line")
+        if special := sorted({token for tokens in captions.values() for token in tokens} & {*SPECIAL}):
+            raise UserError(f"{where}: {', '.join(special)} cannot be a symbol of a caption; write it otherwise")
+        if not captions:
+            raise UserError(f"{where} holds no expression; pack the archive again")
+        if split != "train" and len(captions) > MAX_FILES:
+            raise UserError(f"{where} has {len(captions):,} expressions, more than {MAX_FILES:,}; divide the test set")
+        return captions
+
+    def _check_complete(self, split: str) -> None:
+        """Check that every caption has one image and, if any of the split has one, its ground truth."""
+        missing = [id_ for id_ in self._captions[split] if not self._images[split].get(id_)]
+        if missing:
+            fix = "add them, or drop the captions" if len(missing) > 1 else "add it, or drop the caption"
+            raise UserError(f"{self.path}: no image data/{split}/img/ID.* for {abridged(missing)}; {fix}")
+        if double := [" and ".join(names) for names in self._images[split].values() if len(names) > 1]:
+            raise UserError(f"{self.path}: more than one image of an expression: {abridged(double)}; keep one")
+        if self.has_ground_truth(split):
+            self._graph_files(split)
+        elif self._makes_ground_truth(split):
+            self.ground_truth(split)  # now: to correct a caption after the training makes it another run
+
     @cached_property
-    def unreadable(self) -> dict[str, list[str]]:
-        """Of splits that were read: which of their images cannot be, and why."""
-        return {}
+    def _images(self) -> dict[str, dict[str, list[str]]]:
+        """Names of image files by split and id, of any ending in small or capital letters."""
+        found: dict[str, dict[str, list[str]]] = {split: {} for split in self.splits}
+        for name in self._store.sizes:
+            split, _, file = name.partition("/img/")
+            id_, dot, ending = file.rpartition(".")
+            if split in found and (dot + ending).lower() in ENDINGS and id_ in self._captions[split]:
+                found[split].setdefault(id_, []).append(name)
+        return found
+
+    def captions(self, split: str) -> dict[str, list[str]]:
+        """Tokens by id, in the order of caption.txt. Raises InputError for an unknown split."""
+        if split not in self._captions:
+            raise no_split(self.path, split, self.splits)
+        return self._captions[split]
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words of networks that are trained on this archive: the usual ones, then the others of its training set,
+        sorted; so an archive without others has the usual vocabulary."""
+        return Vocabulary().extended(self.words)
+
+    @property
+    def words(self) -> set[str]:
+        return {word for tokens in self._captions.get(TRAIN, {}).values() for word in tokens}
+
+    @cached_property
+    def other_words(self) -> dict[str, int]:
+        """`unknown_words` of all captions: those that are not among CROHME's."""
+        return unknown_words(chain.from_iterable(captions.values() for captions in self._captions.values()))
+
+    def caption_md5(self, split: str) -> str:
+        return hashlib.md5(self._texts[split].encode(), usedforsecurity=False).hexdigest()
+
+    def picture(self, split: str, id_: str) -> bytes:
+        (name,) = self._images[split][id_]
+        return self._store.read(name, MAX_IMAGE_BYTES)
+
+    def formats(self, split: str) -> dict[str, list[str]]:
+        """The MIME types of a split's images, by the endings of their names."""
+        found: dict[str, set[str]] = {}
+        for id_, (name,) in self._images[split].items():
+            found.setdefault(PurePosixPath(name).suffix, set()).add(mime_type(self.picture(split, id_)))
+        return {ending: sorted(found[ending]) for ending in sorted(found)}
 
     def image(self, split: str, id_: str) -> np.ndarray:
         """One image as a network reads it, (H, W) uint8, white ink on black."""
@@ -52,13 +152,10 @@ class Archive(Layout):
 
         Raises UserError for a damaged one, and for one of one's own on which nothing can be an expression.
         """
-        read = self._prepared(split, id_, self.picture(split, id_), max_area)
-        return replace(read, done=tuple(done.split("; "))) if (done := self._done[split].get(id_)) else read
-
-    def _prepared(self, split: str, id_: str, content: bytes, max_area: int) -> Prepared:
-        where = f"{self.path}: data/{self._images[split][id_][0]}"
+        content, where = self.picture(split, id_), f"{self.path}: data/{self._images[split][id_][0]}"
         if self._made_for_networks(split) or PREPARED_MARKER in self._store.sizes:
-            return Prepared(decoded(content, where))
+            done = self._done[split].get(id_)
+            return Prepared(decoded(content, where), tuple(done.split("; ")) if done else ())
         return prepare(content, where, max_area)
 
     @cached_property
@@ -81,9 +178,8 @@ class Archive(Layout):
         samples, faults = list[Sample](), list[str]()
         chosen = evenly([*self.captions(split).items()], limit)  # before any is left out: a score counts all of these
         for id_, tokens in chosen:
-            content = self.picture(split, id_)
             try:
-                samples.append(Sample(id_, tuple(tokens), self._prepared(split, id_, content, max_area).image))
+                samples.append(Sample(id_, tuple(tokens), self.prepared(split, id_, max_area).image))
             except UserError as error:
                 faults.append(str(error).removeprefix(f"{self.path}: "))
         if not faults:
@@ -95,6 +191,47 @@ class Archive(Layout):
             self.unreadable[split] = faults
             err_console.print(f"{told}, and are left out: {abridged(faults)}", markup=False)
         return samples
+
+    def writers(self, split: str) -> dict[str, str]:
+        """Writers by id, as far as `import-data` found any."""
+        return self._column(split, WRITERS)
+
+    def _column(self, split: str, file: str) -> dict[str, str]:
+        """What a file of `ID<TAB>words` lines says of a split's images; empty without."""
+        if (name := f"{split}/{file}") not in self._store.sizes:
+            return {}
+        text = self._store.read(name, MAX_CAPTIONS).decode("utf-8", "replace")
+        return dict(line.split("\t", 1) for line in lines(text) if "\t" in line)
+
+    def _makes_ground_truth(self, split: str) -> bool:
+        """Whether captions may be the ground truth: of a test set, unless it was published with symLG."""
+        return split != TRAIN and not symlg_published(split, self.caption_md5(split))
+
+    def has_ground_truth(self, split: str) -> bool:
+        return self._store.has_symlg(split)
+
+    def _graph_files(self, split: str) -> dict[str, str]:
+        """The files of a split's symLG by id. Raises UserError for captions without."""
+        files = {id_: f"{split}/symLg/{id_}.lg" for id_ in self.captions(split)}
+        if missing := [id_ for id_, name in files.items() if name not in self._store.sizes]:
+            where = self._store.where(f"{split}/symLg/ID.lg")
+            raise UserError(f"{where}: no ground truth for {abridged(missing)}; add it, or drop the captions")
+        return files
+
+    def ground_truth(self, split: str) -> dict[str, str]:
+        """symLG text by id: the reference for scoring, which differs from the caption for a few of CROHME's.
+
+        Made from the captions where a test set has none, unless it is one of CROHME's. Raises InputError for a caption
+        that does not convert.
+        """
+        if not self.has_ground_truth(split) and self._makes_ground_truth(split):
+            return dict(from_captions(self.captions(split), self._store.where(f"{split}/caption.txt")))
+        return {id_: self._store.text(name) for id_, name in self._graph_files(split).items()}
+
+    def truth_of(self, split: str, ids: Iterable[str]) -> GroundTruth:
+        """The ground truth of some expressions, to score what was read of them."""
+        graphs, captions = self.ground_truth(split), self.captions(split)
+        return GroundTruth({id_: graphs[id_] for id_ in ids}, {id_: captions[id_] for id_ in ids})
 
     @cached_property
     def digest(self) -> str:
@@ -203,3 +340,18 @@ def open_archive(path: Path | str, trains: bool = True) -> Archive:
     if not path.exists():
         raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or omit it to use the embedded set")
     return Archive(FolderStore(path) if path.is_dir() else ZipStore(path), trains)
+
+
+def unknown_words(captions: Iterable[Iterable[str]], known: Container[str] = Vocabulary().ids) -> dict[str, int]:
+    """Words of captions that are not `known`, with the number of captions that have each, the most frequent first."""
+    return dict(Counter(word for of in captions for word in dict.fromkeys(of) if word not in known).most_common())
+
+
+def counted_words(words: Mapping[str, int]) -> str:
+    return abridged([f"{word} ({count})" for word, count in words.items()])
+
+
+def abridged(items: Sequence[str]) -> str:
+    """The first few of many items for a message, and how many others there are."""
+    others = len(items) - MAX_NAMED
+    return ", ".join(items[:MAX_NAMED]) + (f" and {counted(others, 'other')}" if others > 0 else "")

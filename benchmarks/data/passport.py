@@ -14,8 +14,7 @@ import cv2
 import numpy as np
 
 from hmerbench.benchmarks.config import Data
-from hmerbench.benchmarks.data.archive import Archive, inkml_beside
-from hmerbench.benchmarks.data.layout import abridged
+from hmerbench.benchmarks.data.archive import Archive, abridged, inkml_beside
 from hmerbench.benchmarks.data.new_expressions import Caption, seen
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError

@@ -18,9 +18,8 @@ from typing import Any
 import torch
 
 from hmerbench.benchmarks.config import Config, Language, Search, digest_of_keys
-from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.archive import Archive, counted_words, open_archive, unknown_words
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
-from hmerbench.benchmarks.data.layout import counted_words, unknown_words
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, revision, search_processes
 from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
-from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.data.layout import counted_words
+from hmerbench.benchmarks.data.archive import Archive, counted_words, open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.benchmarks.config import NEED_INK, SCHEMA, Config
-from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.layout import abridged
+from hmerbench.benchmarks.data.archive import Archive, abridged
 from hmerbench.benchmarks.data.samples import Sample, evenly, hold_out
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.printing import console, counted

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from hmerbench.benchmarks.data import archive as archives
-from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.data.layout import unknown_words
+from hmerbench.benchmarks.data.archive import Archive, open_archive, unknown_words
 from hmerbench.benchmarks.data.passport import describe, passport, skip_reason
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import FAULTS, UserError
@@ -386,7 +385,7 @@ def test_unknown_split_is_named(tmp_path, entries):
 
 
 def test_a_test_set_that_cannot_be_scored_is_refused_at_once(tmp_path, entries, monkeypatch):
-    monkeypatch.setattr("hmerbench.benchmarks.data.layout.MAX_FILES", 0)
+    monkeypatch.setattr("hmerbench.benchmarks.data.archive.MAX_FILES", 0)
     message = refusal(pack(tmp_path / "a.zip", entries))
     assert "data/2014/caption.txt has 1 expressions, more than 0; divide the test set" in message
 

@@ -22,8 +22,8 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from hmerbench.benchmarks.data.archive import MAX_IMAGE_BYTES
 from hmerbench.benchmarks.data.importing.source import Expression, Source, says_split, split_of, split_of_image
-from hmerbench.benchmarks.data.layout import MAX_IMAGE_BYTES
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 from hmerbench.models.files import one_line
