@@ -240,11 +240,11 @@ class _Reader:
             return []
         return [token, *argument]
 
-    def _group(self) -> list[str]:
-        """The inside of braces, of which the first is taken."""
-        inner = self._until("}")
-        if self._next() != "}":
-            raise Unsplit("has a { without its }")
+    def _group(self, end: str = "}", start: str = "{") -> list[str]:
+        """The inside of braces or brackets, of which the first is taken."""
+        inner = self._until(end)
+        if self._next() != end:
+            raise Unsplit(f"has a {start} without its {end}")
         self.place += 1
         return inner
 
@@ -253,11 +253,7 @@ class _Reader:
         if self._next() != "[":
             return []
         self.place += 1
-        inner = self._until("]")
-        if self._next() != "]":
-            raise Unsplit("has a [ of \\sqrt without its ]")
-        self.place += 1
-        return ["[", *inner, "]"]
+        return ["[", *self._group("]", r"[ of \sqrt"), "]"]
 
     def _argument(self, of: str) -> list[str]:
         """One argument, in braces."""

@@ -20,22 +20,20 @@ STROKE_HEIGHT = 28.0  # px
 LOW = 0.2  # of the mean height: lower strokes do not count
 TRUTHS = ("normalizedLabel", "truth", "label")  # annotations of LaTeX; the first that is there counts
 BORDER = 2 * MARGIN + 2
-Listed = dict[tuple[PurePosixPath, str], dict[PurePosixPath, str]]  # (folder, ID): LaTeX by the folder of the list
 
 
 def read(source: Source) -> Iterator[Expression]:
     """The expressions of all files; lists (ID, LaTeX) have that of those that do not tell it."""
-    stems, listed = {PurePosixPath(name).stem for name in source.tables(".inkml")}, Listed()
+    listed: dict[str, dict[PurePosixPath, str]] = {PurePosixPath(name).stem: {} for name in source.tables(".inkml")}
     for table in source.tables(".txt", ".tsv"):
         for name, latex in pairs(source.lines(table)):
-            if (stem := name.removesuffix(".inkml").rpartition("/")[2]) in stems:
-                for folder in PurePosixPath(table).parents:
-                    listed.setdefault((folder, stem), {}).setdefault(PurePosixPath(table).parent, latex)
+            if (stem := name.removesuffix(".inkml").rpartition("/")[2]) in listed:
+                listed[stem].setdefault(PurePosixPath(table).parent, latex)
     for name in source.tables(".inkml"):
         path = PurePosixPath(name)
         try:
             strokes, notes = ink_of(source.read(name, MAX_INK_BYTES))
-            latex = _truth(notes) or _nearest(listed, path)
+            latex = _truth(notes) or _nearest(listed[path.stem], path)
             if not latex:
                 raise ValueError("no annotation of its LaTeX (truth, normalizedLabel or label)")
             image = drawn(strokes)
@@ -71,14 +69,14 @@ def _truth(notes: dict[str, list[str]]) -> str:
     return ""
 
 
-def _nearest(listed: Listed, path: PurePosixPath) -> str:
+def _nearest(listed: dict[PurePosixPath, str], path: PurePosixPath) -> str:
     """What the list in the nearest folder says, or all lists below it alike; "" if none does."""
-    told = next((listed[folder, path.stem] for folder in path.parents if (folder, path.stem) in listed), {})
-    folder = next((folder for folder in path.parents if folder in told), None)
-    latex = {told[folder]} if folder else {*told.values()}
-    if len(latex) > 1:
-        raise ValueError(f"{len(latex)} different captions in lists of other folders")
-    return "".join(latex)
+    for folder in path.parents:
+        if below := {latex for place, latex in listed.items() if place.is_relative_to(folder)}:
+            if folder not in listed and len(below) > 1:
+                raise ValueError(f"{len(below)} different captions in lists of other folders")
+            return listed[folder] if folder in listed else below.pop()
+    return ""
 
 
 def drawn(strokes: list[Stroke], max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:

@@ -18,7 +18,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -253,37 +253,30 @@ def read_parquet(source: Source) -> Iterator[Expression]:
         try:
             content = source.read(table)
             file = parquet.ParquetFile(io.BytesIO(content))
-            columns, groups = file.schema_arrow.names, map(file.metadata.row_group, range(file.num_row_groups))
-            unpacked = sum(group.total_byte_size for group in groups)
+            unpacked = sum(file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
         except (arrow.ArrowException, OSError) as error:
             source.leave_out(table, f"not parquet ({one_line(error)})")
             continue
         if unpacked > max(MAX_IMAGE_BYTES, MAX_GROWTH * len(content)):
             source.leave_out(table, f"its {len(content):,} bytes unpack to {unpacked:,}")
             continue
-        kinds = {name: file.schema_arrow.field(name).type for name in columns}
+        kinds = {field.name: field.type for field in file.schema_arrow}
         images = [name for name, kind in kinds.items() if arrow.types.is_struct(kind) or arrow.types.is_binary(kind)]
-        if not images or not any(name in LATEX for name in columns):
+        if not images or not kinds.keys() & {*LATEX}:
             have = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
             source.leave_out(table, f"no column of images as bytes, or none of LaTeX, only {have}")
             continue
-        number, batches = 0, file.iter_batches(batch_size=ROWS)
-        while True:
-            try:
-                if (batch := next(batches, None)) is None:
-                    break
-                found = batch.to_pylist()
-            except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-                source.leave_out(table, f"damaged from row {number + 1} on ({one_line(error)})")
-                break
-            for row in found:
+        number = 0
+        try:
+            for row in chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(batch_size=ROWS)):
                 number += 1
-                held = row[images[0]]
-                content = held.get("bytes") if isinstance(held, dict) else held
-                path = (held.get("path") if isinstance(held, dict) else "") or f"{PurePosixPath(table).stem}_{number}"
+                held = row[images[0]] if isinstance(row[images[0]], dict) else {"bytes": row[images[0]]}
+                content, path = held.get("bytes"), held.get("path") or f"{PurePosixPath(table).stem}_{number}"
                 latex = value(row, LATEX)
                 if not isinstance(content, bytes) or not latex or len(content) > MAX_IMAGE_BYTES:
                     source.leave_out(f"{table}, row {number}", "no image or no LaTeX in the row")
                     continue
                 split = value(row, SPLIT) or split_of(table)
                 yield Expression(PurePosixPath(path).stem, content, latex, split, value(row, WRITER))
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            source.leave_out(table, f"damaged from row {number + 1} on ({one_line(error)})")
