@@ -60,6 +60,17 @@ def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shutil.copy(empty_store, tmp_path / "mlflow.db")
 
 
+@pytest.fixture
+def client(own_store: None, tmp_path: Path) -> MlflowClient:
+    return client_of(tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A finished run."""
+    return put_run(tmp_path, "bttr")
+
+
 def logged(folder: Path, **options) -> str:
     run_id = tracking.track(folder, **options)
     assert run_id
@@ -69,14 +80,13 @@ def logged(folder: Path, **options) -> str:
 # ------------------------------------------------------------------------------------------------------- the tree
 
 
-def test_five_rows_of_one_seed_are_one_table_and_five_runs(tmp_path: Path) -> None:
+def test_five_rows_of_one_seed_are_one_table_and_five_runs(client: MlflowClient, tmp_path: Path) -> None:
     folders = [put_run(tmp_path, recipe) for recipe in RECIPES]
     (tmp_path / "local").mkdir()
     (tmp_path / "local/table2.csv").write_text("dataset\n")
     first = [logged(folder) for folder in folders]
     again = [logged(folder, tables=tmp_path / "local") for folder in folders]
     assert first == again
-    client = client_of(tmp_path)
     runs = all_runs(client)
     (table,) = [run for run in runs if PARENT not in run.data.tags]
     children = [run for run in runs if run.info.run_id != table.info.run_id]
@@ -86,10 +96,9 @@ def test_five_rows_of_one_seed_are_one_table_and_five_runs(tmp_path: Path) -> No
     assert {run.info.status for run in runs} == {"FINISHED"}
 
 
-def test_a_second_seed_creates_the_row_in_between(tmp_path: Path) -> None:
+def test_a_second_seed_creates_the_row_in_between(client: MlflowClient, tmp_path: Path) -> None:
     other = logged(put_run(tmp_path, "bttr"))
     seeds = [logged(put_run(tmp_path, "comer-fusion", seed=seed)) for seed in (7, 8)]
-    client = client_of(tmp_path)
     assert len(all_runs(client)) == 5
     above = {client.get_run(run_id).data.tags[PARENT] for run_id in seeds}
     row = client.get_run(above.pop())
@@ -109,12 +118,11 @@ def test_a_second_seed_creates_the_row_in_between(tmp_path: Path) -> None:
 LR = "lr-smoke-seed7-01234567"  # a study
 
 
-def test_trials_are_children_of_their_study(tmp_path: Path) -> None:
+def test_trials_are_children_of_their_study(client: MlflowClient, tmp_path: Path) -> None:
     folders = [tmp_path / "tuning" / LR / f"smoke-seed7-{number}" for number in range(2)]
     for seed, folder in enumerate(folders):
         shutil.copytree(put_run(tmp_path, "trial", seed=seed), folder)
     run_ids = [logged(folder, name=f"trial {n}") for n, folder in enumerate(folders)]
-    client = client_of(tmp_path)
     below = [client.get_run(run_id) for run_id in run_ids]
     (above,) = {run.data.tags[PARENT] for run in below}
     assert len(all_runs(client)) == 3 and [run.info.run_name for run in below] == ["trial 0", "trial 1"]
@@ -125,13 +133,12 @@ def test_trials_are_children_of_their_study(tmp_path: Path) -> None:
     assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "KILLED"
 
 
-def test_studies_of_several_spaces_each_have_their_default_trial(tmp_path: Path) -> None:
+def test_studies_of_several_spaces_each_have_their_default_trial(client: MlflowClient, tmp_path: Path) -> None:
     """Which is the same training, to the same losses."""
     trial, studies = put_run(tmp_path, "trial"), (f"first-{LR}", f"second-{LR}")
     folders = [shutil.copytree(trial, tmp_path / "tuning" / study / trial.name) for study in studies]
     first, second = (logged(folder, name="trial 0") for folder in folders)
     assert first != second and [logged(folder) for folder in folders] == [first, second]
-    client = client_of(tmp_path)
     above = [client.get_run(client.get_run(id_).data.tags[PARENT]).info.run_name for id_ in (first, second)]
     assert above == [f"tuning/{study}" for study in studies]
 
@@ -139,10 +146,9 @@ def test_studies_of_several_spaces_each_have_their_default_trial(tmp_path: Path)
 # ------------------------------------------------------------------------------------------------- what a run holds
 
 
-def test_the_contents_of_a_run(tmp_path: Path) -> None:
+def test_the_contents_of_a_run(client: MlflowClient, tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=120)  # more than one batch
     run_id = logged(folder)
-    client = client_of(tmp_path)
     check_complete(client, run_id, folder)
     run = client.get_run(run_id)
     assert run.info.end_time
@@ -155,8 +161,8 @@ def test_the_contents_of_a_run(tmp_path: Path) -> None:
     assert (tmp_path / "mlartifacts").is_dir()
 
 
-def test_datasets_are_inputs_with_their_contexts(tmp_path: Path) -> None:
-    run = client_of(tmp_path).get_run(logged(put_run(tmp_path, "bttr")))
+def test_datasets_are_inputs_with_their_contexts(folder: Path, client: MlflowClient) -> None:
+    run = client.get_run(logged(folder))
     assert run.inputs
     inputs = {i.dataset.name: {t.key: t.value for t in i.tags} for i in run.inputs.dataset_inputs}
     assert inputs == {
@@ -170,23 +176,20 @@ def test_datasets_are_inputs_with_their_contexts(tmp_path: Path) -> None:
 
 
 def test_the_hashes_are_those_of_the_configuration(tmp_path: Path) -> None:
-    hashes = []
+    hashes = set()
     for seed in (7, 8):
         config = resolve("comer-fusion", "small", seed)
-        folder = tmp_path / "runs" / config.run_name
-        folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text(config.to_yaml())
-        run = RunFolder(folder)
+        run = RunFolder(tmp_path / str(seed), config)
+        run.write("config.yaml", config.to_yaml())
         assert run.digest == config.digest
-        hashes.append(run.recipe_hash)
-    assert hashes[0] == hashes[1]
+        hashes.add(run.recipe_hash)
+    assert len(hashes) == 1
 
 
-def test_weights_are_an_immutable_model_version(tmp_path: Path) -> None:
+def test_weights_are_an_immutable_model_version(client: MlflowClient, tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", finished=False)
     (folder / "best.safetensors").write_bytes(b"the first weights")
     run_id = logged(folder)
-    client = client_of(tmp_path)
     assert not client.search_registered_models()  # they may still change
     put_state(folder, True)
     assert logged(folder) == logged(folder) == run_id
@@ -243,8 +246,7 @@ def test_mlflow_alone_loads_a_logged_model_and_reads_an_image(tmp_path: Path, mo
     assert logged(folder) == run_id and len(client.search_logged_models([model.experiment_id])) == 1
 
 
-def test_a_model_whose_files_are_lost_is_logged_again(tmp_path: Path) -> None:
-    folder = put_run(tmp_path, "bttr")
+def test_a_model_whose_files_are_lost_is_logged_again(folder: Path, tmp_path: Path) -> None:
     (folder / "best.safetensors").write_bytes(b"weights")
     logged(folder)
     shutil.rmtree(tmp_path / "mlartifacts/models")
@@ -253,8 +255,7 @@ def test_a_model_whose_files_are_lost_is_logged_again(tmp_path: Path) -> None:
     assert kept.read_bytes() == b"weights" and len(client_of(tmp_path).search_model_versions()) == 1
 
 
-def test_what_the_user_interface_shows_of_a_run(tmp_path: Path) -> None:
-    folder, client = put_run(tmp_path, "bttr"), client_of(tmp_path)
+def test_what_the_user_interface_shows_of_a_run(folder: Path, client: MlflowClient) -> None:
     run = client.get_run(logged(folder))
     experiment = client.get_experiment(run.info.experiment_id)
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
@@ -264,11 +265,9 @@ def test_what_the_user_interface_shows_of_a_run(tmp_path: Path) -> None:
     assert tags["mlflow.user"] and tags["mlflow.source.git.dirty"] == "true"
     assert tags["mlflow.source.name"] == "hmerbench train --recipe bttr --preset smoke --seed 7"
     score = RunFolder(folder).scores["2014"]
-    assert (
-        f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts/scores/2014.json"
-        in (tags["mlflow.note.content"])
-    )
-    assert f"`{score}`" in tags["mlflow.note.content"]
+    note = tags["mlflow.note.content"]
+    assert f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts/scores/2014.json" in note
+    assert f"`{score}`" in note
     client.set_tag(run.info.run_id, "mlflow.note.content", "my own words")
     logged(folder)
     assert client.get_run(run.info.run_id).data.tags["mlflow.note.content"] == "my own words"
@@ -296,20 +295,12 @@ def test_a_run_is_placed_without_reading_all_other_rows(tmp_path: Path, monkeypa
 # ------------------------------------------------------------------------------------------------- moved folders
 
 
-def moved(results: Path, to: Path) -> None:
-    results.rename(to)
-
-
 def moved_and_its_place_taken(results: Path, to: Path) -> None:
     results.rename(to)
     results.write_text("not a folder")
 
 
-def copied(results: Path, to: Path) -> None:
-    shutil.copytree(results, to)
-
-
-@pytest.mark.parametrize("change", [moved, moved_and_its_place_taken, copied])
+@pytest.mark.parametrize("change", [Path.rename, moved_and_its_place_taken, shutil.copytree])
 @pytest.mark.parametrize("name", ["B", "C# für später 100%"])
 def test_artifacts_lie_beside_a_database_that_was_moved_or_copied(change, name: str, empty_store, tmp_path) -> None:
     old, new = tmp_path / "A", tmp_path / name
@@ -359,10 +350,9 @@ def test_artifacts_stay_where_they_are_if_the_database_alone_was_moved(
 # ------------------------------------------------------------------------------------------- repeated and resumed
 
 
-def test_a_resumed_run_is_updated(tmp_path: Path) -> None:
+def test_a_resumed_run_is_updated(client: MlflowClient, tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=2, finished=False)
     run_id = logged(folder)
-    client = client_of(tmp_path)
 
     def statuses() -> set[str]:  # of the run and of its table
         return {run.info.status for run in all_runs(client)}
@@ -375,24 +365,22 @@ def test_a_resumed_run_is_updated(tmp_path: Path) -> None:
     check_complete(client, run_id, folder)
 
 
-def test_a_copy_from_another_machine_is_the_same_run(tmp_path: Path) -> None:
-    folder = put_run(tmp_path, "bttr", epochs=3)
+def test_a_copy_from_another_machine_is_the_same_run(folder: Path, client: MlflowClient, tmp_path: Path) -> None:
     run_id = logged(folder)
     copy = tmp_path / "reproduced/bttr/smoke-seed7"
     shutil.copytree(folder, copy)
     (copy / "checkpoint.json").unlink()  # as committed runs are
     assert logged(copy) == logged(copy) == run_id
-    check_complete(client_of(tmp_path), run_id, folder)
+    check_complete(client, run_id, folder)
 
 
-def test_a_retraining_is_the_same_run_only_with_the_same_losses(tmp_path: Path) -> None:
+def test_a_retraining_is_the_same_run_only_with_the_same_losses(client: MlflowClient, tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=3)
     run_id = logged(folder)
     put_epochs(folder, 1)  # forced, with the same loss so far
     assert logged(folder, running=True) == run_id
     put_epochs(folder, 3, scale=5.0)
     other = logged(folder)
-    client = client_of(tmp_path)
     assert other != run_id and logged(folder) == other
     check_complete(client, other, folder)
     put_epochs(folder, 3)
@@ -492,20 +480,17 @@ def test_a_reproduced_run_is_not_removed(tmp_path: Path) -> None:
     assert committed.exists() and run.exists()
 
 
-def test_a_new_score_replaces_the_old(tmp_path: Path) -> None:
-    folder = put_run(tmp_path, "bttr")
+def test_a_new_score_replaces_the_old(folder: Path, client: MlflowClient) -> None:
     run_id = logged(folder)
     score = json.loads((folder / "scores/2014.json").read_text()) | {"exprate": 1.0}
     (folder / "scores/2014.json").write_text(json.dumps(score))
     logged(folder)
-    assert client_of(tmp_path).get_run(run_id).data.metrics["2014/exprate"] == 1.0
+    assert client.get_run(run_id).data.metrics["2014/exprate"] == 1.0
 
 
-def test_a_test_set_may_be_called_what_mlflow_takes_for_no_name(tmp_path: Path) -> None:
-    folder = put_run(tmp_path, "bttr")
+def test_a_test_set_may_be_called_what_mlflow_takes_for_no_name(folder: Path, client: MlflowClient) -> None:
     put_score(folder, "clean+noisy", 9, 5)
-    run_id, client = logged(folder), client_of(tmp_path)
-    run = client.get_run(run_id)
+    run = client.get_run(logged(folder))
     assert run.data.metrics["clean_noisy/exprate"] == 55.56 and "signature.clean_noisy" in run.data.tags
     assert client.get_run(run.data.tags[PARENT]).data.metrics["clean_noisy/exprate"] == 55.56
     view = client.get_experiment(run.info.experiment_id).tags["mlflow.sharedViewState.hmerbench"]
@@ -539,10 +524,11 @@ def until(condition: Callable[[], object]) -> None:
     raise AssertionError("the condition did not hold within two minutes")
 
 
-def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, monkeypatch) -> None:
+def test_live_mirrors_and_measures_until_the_training_is_killed(
+    client: MlflowClient, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     folder = put_run(tmp_path, "bttr", finished=False)
-    client = client_of(tmp_path)
 
     def mirrored() -> list:
         return [run for run in all_runs(client) if "row_key" in run.data.tags]
@@ -601,11 +587,10 @@ def test_a_trial_belongs_to_its_study_and_to_no_table() -> None:
     assert tracking.study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
 
 
-def test_a_server_that_never_answers_delays_nothing(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_server_that_never_answers_delays_nothing(folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.2)
     server = Mute()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
-    folder = put_run(tmp_path, "bttr")
     for _ in range(3):
         assert tracking.track(folder) is None
     until(lambda: server.taken)
@@ -622,24 +607,20 @@ def test_a_server_that_never_answers_does_not_keep_a_training_from_ending(tmp_pa
         assert server.asked.wait(60)
 
 
-def test_a_dying_mirror_does_not_affect_the_training(tmp_path: Path, monkeypatch) -> None:
-    folder = put_run(tmp_path, "bttr")
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with tracking.live(folder):
-        time.sleep(0.05)
-
-
-def test_the_training_continues_if_no_process_can_be_started(tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+@pytest.mark.parametrize(("program", "warnings"), [("false", 0), ("nowhere", 1)])
+def test_a_mirror_that_dies_or_cannot_start_does_not_affect_the_training(
+    program: str, warnings: int, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(sys, "executable", shutil.which(program) or program)
     went_on = False
     with tracking.live(put_run(tmp_path, "bttr")):
+        time.sleep(0.05)
         went_on = True
-    assert went_on and capsys.readouterr().err.count("warning: ") == 1
+    assert went_on and capsys.readouterr().err.count("warning: ") == warnings
 
 
-def test_a_warning_of_the_mirror_reaches_the_training_once(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_warning_of_the_mirror_reaches_the_training_once(folder: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    folder = put_run(tmp_path, "bttr")
     with tracking.live(folder, seconds=0.01):
         until(lambda: tracking._warned)
     assert tracking.track(folder) is None
@@ -781,8 +762,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=120)
 
 
-def test_a_read_only_database_is_one_warning(tmp_path: Path, monkeypatch) -> None:
-    folder = put_run(tmp_path, "bttr")
+def test_a_read_only_database_is_one_warning(folder: Path, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "mlflow.db").chmod(0o444)
     done = command(folder)
     assert done.returncode == 1 and done.stderr.count("warning: ") == 1 and "readonly database" in done.stderr
@@ -791,28 +771,9 @@ def test_a_read_only_database_is_one_warning(tmp_path: Path, monkeypatch) -> Non
     import_later(folder, tmp_path, monkeypatch)
 
 
-def test_a_full_disk_is_one_warning(tmp_path: Path, monkeypatch, capsys) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    size = f"size={(tmp_path / 'mlflow.db').stat().st_size + 100_000}"
-    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", disk]).returncode:
-        pytest.skip("only root may mount a small disk; the cases full_for_* do without")
-    try:
-        shutil.copy(tmp_path / "mlflow.db", disk)
-        folder = put_run(disk, "bttr", epochs=300)
-        assert tracking.track(folder) is None
-        warning = capsys.readouterr().err
-        assert warning.count("\n") == 1 and "full" in warning
-        subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-        import_later(folder, disk, monkeypatch)
-    finally:
-        subprocess.run(["umount", "--lazy", disk], check=True)
-
-
-def test_other_folders_are_refused(tmp_path: Path) -> None:
+def test_other_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run folder"):
         tracking.track(tmp_path / "runs/bttr/nothing")
-    folder = put_run(tmp_path, "bttr")
     (folder / "history.jsonl").write_text('{"epoch": 1')
     with pytest.raises(UserError, match=r"history\.jsonl: damaged or incomplete .*; restore it"):
         tracking.track(folder)
