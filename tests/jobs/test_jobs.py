@@ -191,15 +191,18 @@ def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:
 def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypatch, capfd) -> None:
     tiny_config(archive)
     given = ["--preset", str(archive / "tiny.yaml"), "--crohme", str(archive), "--results", str(tmp_path)]
-    with pytest.raises(UserError, match="no engine called 'slurm': choose local or ray"):
-        cli.app(["reproduce", *given, "--engine", "slurm"], standalone_mode=False)
-    with pytest.raises(UserError, match=r"--cpus and --gpus are for the engine ray"):
-        cli.app(["reproduce", *given, "--gpus", "1"], standalone_mode=False)
+
+    def refused(message: str, *options: str) -> str:
+        with pytest.raises(UserError, match=message) as error:
+            cli.app(["reproduce", *given, *options], standalone_mode=False)
+        return str(error.value)
+
+    refused("no engine called 'slurm': choose local or ray", "--engine", "slurm")
+    refused(r"--cpus and --gpus are for the engine ray", "--gpus", "1")
     secret = "user:s3cr3t@127.0.0.1:1"
     monkeypatch.setenv("RAY_ADDRESS", secret)
-    with pytest.raises(UserError, match="no Ray cluster at RAY_ADDRESS") as refused:
-        cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
-    assert "s3cr3t" not in str(refused.value) + "".join(capfd.readouterr())
+    said = refused("no Ray cluster at RAY_ADDRESS", "--engine", "ray")
+    assert "s3cr3t" not in said + "".join(capfd.readouterr())
 
     def refuses(**_: object) -> None:
         raise ConnectionError("Failed to connect to Ray cluster at 127.0.0.1")
@@ -207,14 +210,11 @@ def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(ray_cluster.ray, "init", refuses)  # as Ray does after half a minute, for a wrong token as well
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
-        with pytest.raises(UserError, match=r"RAY_ADDRESS=127\.0\.0\.1:\d+: something answers .*RAY_AUTH_TOKEN"):
-            cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
-    with pytest.raises(UserError, match=r"no Ray cluster at RAY_ADDRESS=127\.0\.0\.1:\d+: Failed to connect"):
-        cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
+        refused(r"RAY_ADDRESS=127\.0\.0\.1:\d+: something answers .*RAY_AUTH_TOKEN", "--engine", "ray")
+    refused(r"no Ray cluster at RAY_ADDRESS=127\.0\.0\.1:\d+: Failed to connect", "--engine", "ray")
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "hmerbench.benchmarks.jobs.ray_cluster")
-    with pytest.raises(UserError, match=r"needs Ray: pip install '\.\[ray\]' in the checkout"):
-        cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
+    refused(r"needs Ray: pip install '\.\[ray\]' in the checkout", "--engine", "ray")
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from hmerbench.models.weights import load_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 NEW = r"\aleph"
+Begun = tuple[RunFolder, Path]  # a trained run, and a set of one's own with a word that it lacks
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,8 +38,7 @@ def short() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Path]:
-    """A trained run, and a set of one's own with a word that it lacks."""
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
     folder = tmp_path_factory.mktemp("begun")
     usual, own = tiny_archive(folder / "usual"), tiny_archive(folder / "own")
     for split in ("train", "2014"):
@@ -52,7 +52,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Path]:
 
 
 @pytest.fixture(scope="module")
-def tuned(begun: tuple[RunFolder, Path], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def tuned(begun: Begun, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     first, own = begun
     archive = open_archive(own)
     run = fine_tuned(first.path, "", 7, archive, tmp_path_factory.mktemp("results"))
@@ -76,7 +76,7 @@ def test_known_words_keep_their_rows_and_new_ones_get_some(network: str) -> None
     assert longer >= {*model.word_rows}
 
 
-def test_another_start_is_another_run(begun: tuple[RunFolder, Path], tuned: RunFolder, tmp_path: Path) -> None:
+def test_another_start_is_another_run(begun: Begun, tuned: RunFolder, tmp_path: Path) -> None:
     first, own = begun
     again = fine_tuned(first.path / "best.safetensors", "", 7, open_archive(own), tmp_path)
     assert again.settings == tuned.settings and again.settings.digest in tuned.path.name
@@ -87,7 +87,7 @@ def test_another_start_is_another_run(begun: tuple[RunFolder, Path], tuned: RunF
     assert "start" not in first.settings.to_yaml()
 
 
-def test_a_killed_one_resumes_bit_equal(begun: tuple[RunFolder, Path], tuned: RunFolder, tmp_path: Path) -> None:
+def test_a_killed_one_resumes_bit_equal(begun: Begun, tuned: RunFolder, tmp_path: Path) -> None:
     class Killed(Exception):
         pass
 
@@ -105,14 +105,12 @@ def test_a_killed_one_resumes_bit_equal(begun: tuple[RunFolder, Path], tuned: Ru
     assert words == (*Vocabulary().words, NEW)
 
 
-def test_the_first_step_begins_with_the_weights(begun: tuple[RunFolder, Path], tuned: RunFolder) -> None:
+def test_the_first_step_begins_with_the_weights(begun: Begun, tuned: RunFolder) -> None:
     losses = [line["loss"] for line in (begun[0].history[0], tuned.history[0])]
     assert losses[1] < losses[0]
 
 
-def test_what_it_gained_is_told(
-    begun: tuple[RunFolder, Path], tuned: RunFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_it_gained_is_told(begun: Begun, tuned: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     tell_gain(tuned, open_archive(begun[1]))
     gain, said = json.loads((tuned.path / GAIN).read_text()), capsys.readouterr().out
     assert gain["n"] == 5 and gain["of"] == "test" and gain["after"] - gain["before"] == gain["won"] - gain["lost"]
@@ -120,7 +118,7 @@ def test_what_it_gained_is_told(
     assert "before" in said and f"{100 * gain['after'] / 5:.1f} %" in said
 
 
-def test_without_a_test_set_a_part_of_train_is_held_out(begun: tuple[RunFolder, Path], tmp_path: Path) -> None:
+def test_without_a_test_set_a_part_of_train_is_held_out(begun: Begun, tmp_path: Path) -> None:
     first, own = begun
     shutil.copytree(own, tmp_path / "own")
     shutil.rmtree(tmp_path / "own/data/test")
@@ -141,16 +139,14 @@ BAD = [  # weights and preset, and what is said
 
 
 @pytest.mark.parametrize(("weights", "preset", "message"), BAD)
-def test_weights_that_do_not_do(
-    begun: tuple[RunFolder, Path], tmp_path: Path, weights: str, preset: str, message: str
-) -> None:
+def test_weights_that_do_not_do(begun: Begun, tmp_path: Path, weights: str, preset: str, message: str) -> None:
     first, own = begun
     with pytest.raises((UserError, CheckpointError), match=message):
         fine_tuned(first.path.parent / weights, preset, 7, open_archive(own), tmp_path)
     assert not list(tmp_path.rglob(START))
 
 
-def test_a_run_without_its_start_says_so(begun: tuple[RunFolder, Path], tmp_path: Path) -> None:
+def test_a_run_without_its_start_says_so(begun: Begun, tmp_path: Path) -> None:
     archive = open_archive(begun[1])
     run = fine_tuned(begun[0].path, "", 7, archive, tmp_path)
     (run.path / START).write_bytes(b"other")
@@ -158,7 +154,7 @@ def test_a_run_without_its_start_says_so(begun: tuple[RunFolder, Path], tmp_path
         train(run, archive)
 
 
-def test_a_preset_says_how_it_is_trained(begun: tuple[RunFolder, Path], tmp_path: Path) -> None:
+def test_a_preset_says_how_it_is_trained(begun: Begun, tmp_path: Path) -> None:
     preset = tmp_path / "short.yaml"
     preset.write_text("training: {epochs: 2, schedule: {name: cosine}}\ndata: {scale: 0.1}\nmodel: {size: nano}\n")
     run = fine_tuned(begun[0].path, str(preset), 7, open_archive(begun[1]), tmp_path)
@@ -170,7 +166,7 @@ def test_a_preset_says_how_it_is_trained(begun: tuple[RunFolder, Path], tmp_path
 
 
 def test_on_the_command_line(
-    begun: tuple[RunFolder, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    begun: Begun, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)  # MLflow takes seconds
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.live", lambda _: nullcontext())
