@@ -23,7 +23,7 @@ from hmerbench.benchmarks.language_settings import tied
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in
-from hmerbench.benchmarks.training.distributed import Team, make_deterministic, seed_of
+from hmerbench.benchmarks.training.distributed import make_deterministic, seed_of
 from hmerbench.models.language import LanguageModel, State, pack_language_model
 from hmerbench.models.weights import pack_tensors
 
@@ -69,7 +69,9 @@ class Trainer:
             raise UserError(f"{run.path}: it was trained on another corpus; give that one, or choose another folder")
         self.device = best_device()
         self.bf16 = in_bf16(self.training.bf16, self.device)
-        make_deterministic(Team(0, 1, self.device), self.training.threads)
+        make_deterministic()
+        if self.training.threads and self.device.type == "cpu":
+            torch.set_num_threads(self.training.threads)
         batch, steps = self.training.batch_size, self.training.steps
         words_NB, targets_NB = columns(corpus.splits["train"], batch, steps)
         for split in ("train", "valid"):
@@ -198,7 +200,7 @@ class Trainer:
 
     def _resume(self) -> bool:
         """Restore the last checkpoint; returns whether there was one. UserError if it is damaged or another run's."""
-        checkpoint = load_checkpoint(self.folder.path, self.settings.digest, CHECKPOINT)
+        checkpoint = load_checkpoint(self.folder, CHECKPOINT)
         if checkpoint is None:
             return False
         tensors, position = checkpoint

@@ -44,7 +44,7 @@ def ways(device: torch.device) -> dict[str, Execution]:
 def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[dict[str, Any]]:
     """Train all ways on this machine; print the rows and write them, keeping those of other hardware and trainings."""
     team = Team.gather()
-    make_deterministic(team)
+    make_deterministic()
     config = resolve(recipe, preset, 7, archive).changed(
         {"data.limit": expressions, "training.epochs": EPOCHS, "training.recalibrate": 20}
     )

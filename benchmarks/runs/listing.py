@@ -58,12 +58,9 @@ def runs(results: Path, kind: type[AnyRun] = RunFolder) -> list[dict[str, Any]]:
 
 def lines(results: Path) -> Iterator[str]:
     """Recipes with what they are, and runs with their progress, one a line."""
-    yield "recipes"
-    for name, comment in shipped("recipes").items():
-        yield f"  {name:<25}{comment}"
-    yield "recipes of language models (make reproduce-lm)"
-    for name, comment in shipped(RECIPES).items():
-        yield f"  {name:<25}{comment}"
+    for title, kind in {"recipes": "recipes", "recipes of language models (make reproduce-lm)": RECIPES}.items():
+        yield title
+        yield from (f"  {name:<25}{comment}" for name, comment in shipped(kind).items())
     listed = [run for kind in KINDS for run in runs(results, kind)]
     yield f"runs under {results}" if listed else f"no runs under {results}"
     for run in listed:

@@ -17,6 +17,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.listing import AnyRun
 from hmerbench.models.files import CheckpointError
 from hmerbench.models.weights import pack_tensors, read_tensors
 
@@ -29,14 +30,12 @@ def save_checkpoint(run: RunFolder, tensors: Mapping[str, torch.Tensor], state: 
     run.write("checkpoint.json", state)
 
 
-def load_checkpoint(
-    folder: Path, digest: str, written_as: str = FORMAT
-) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-    """The tensors and state of the checkpoint in a run folder, or None without one.
+def load_checkpoint(run: AnyRun, written_as: str = FORMAT) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+    """The tensors and state of the checkpoint in a run's folder, or None without one.
 
     Raises UserError if the file is damaged, has another format or belongs to another configuration.
     """
-    path = folder / "checkpoint.safetensors"
+    path, digest = run.path / "checkpoint.safetensors", run.settings.digest
     if not path.exists():
         return None
     try:
@@ -84,7 +83,7 @@ def adopt_training(run: RunFolder) -> Path | None:
             )
             if ours != theirs or other.settings.search == run.settings.search or not other.trained_here:
                 continue
-            if checkpoint := load_checkpoint(other.path, other.settings.digest):
+            if checkpoint := load_checkpoint(other):
                 read_tensors(other.weights_file)  # raises CheckpointError if damaged
                 weights, environment, history = other.weights_file.read_bytes(), other.environment, other.history
                 break

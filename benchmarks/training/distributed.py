@@ -12,10 +12,8 @@ from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 
 
-def make_deterministic(team: "Team", threads: int | None = None) -> None:
-    """Make torch deterministic, once per process, and divide `threads` CPU threads among the team."""
-    if threads and team.device.type == "cpu":
-        torch.set_num_threads(max(1, threads // team.world))
+def make_deterministic() -> None:
+    """Make torch deterministic, once per process."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     # no uninitialized memory is ever read; filling it takes a tenth of a step on a CPU, a kernel per tensor on a GPU
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -78,7 +78,7 @@ def train(
         if team.rank == 0:
             remove_partial(path)
         team.wait()
-        make_deterministic(team)
+        make_deterministic()
         Trainer(run, archive, team, on_epoch, samples).run()
     if team.device.type == "cuda":
         torch.cuda.empty_cache()  # for those that read next
@@ -295,7 +295,7 @@ class Trainer:
 
     def _resume(self) -> bool:
         """Restore the last checkpoint, or begin a history; returns whether there was one."""
-        checkpoint = load_checkpoint(self.folder.path, self.config.digest)
+        checkpoint = load_checkpoint(self.folder)
         if checkpoint is None:
             if self.team.rank == 0:
                 self.folder.write("history.jsonl", [])

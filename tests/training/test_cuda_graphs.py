@@ -42,6 +42,7 @@ def recording(monkeypatch) -> Callable[[Callable], None]:
     return by
 
 
+CPU = Team(0, 1, torch.device("cpu"))
 TOLERANCE = 1e-4  # relative, of weights after nine steps
 
 
@@ -122,7 +123,7 @@ def as_in_training(team: Team) -> None:
     """Without TF32 and nondeterministic kernels."""
     if team.device.type == "cuda":
         best_device()
-    make_deterministic(team)
+    make_deterministic()
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
@@ -130,11 +131,10 @@ def test_replays_train_what_eager_steps_do(archive, tmp_path, recording, optimiz
     """Up to rounding: recorded rates are float32 tensors, and AdamW makes much of gradients near zero."""
     training = GRAPHS["training"] | {"average": 0.9, "optimizer": {"name": optimizer, "clip": 1.0, "lr": 0.01}}
     config = tiny_config(archive, GRAPHS | {"training": training}).model_copy(update={"augmentation": None})
-    team = Team(0, 1, torch.device("cpu"))
-    eager, expected = trained(config, archive, tmp_path / "eager", team)
+    eager, expected = trained(config, archive, tmp_path / "eager", CPU)
     assert eager.replays is None
     recording(rehearsed)
-    learner, weights = trained(config, archive, tmp_path / "replayed", team)
+    learner, weights = trained(config, archive, tmp_path / "replayed", CPU)
     assert learner.replays is not None and learner.replays.updating and len(learner.replays.recorded) >= 2
     assert distance(weights, expected) < TOLERANCE
     assert distance(learner.average, eager.average) < TOLERANCE
@@ -145,7 +145,7 @@ def test_steps_are_recorded_anew_when_statistics_become_fixed(archive, tmp_path,
     recorded beside it: torch frees the workspace of their products with them."""
     training = GRAPHS["training"] | {"epochs": 8, "recalibrate": 2, "fixed_statistics": 0.5}
     config = tiny_config(archive, GRAPHS | {"training": training}).model_copy(update={"augmentation": None})
-    team, train, now, launched = Team(0, 1, torch.device("cpu")), Learner.train_mode, [False], list[bool]()
+    train, now, launched = Learner.train_mode, [False], list[bool]()
 
     def noted(self: Learner, fixed: bool) -> None:
         train(self, fixed)
@@ -163,14 +163,14 @@ def test_steps_are_recorded_anew_when_statistics_become_fixed(archive, tmp_path,
 
     monkeypatch.setattr(Learner, "train_mode", noted)
     recording(recorder)
-    trained(config, archive, tmp_path, team)
+    trained(config, archive, tmp_path, CPU)
     assert {True, False} == set(launched)
 
 
 def test_what_is_recorded_anew_keeps_to_the_limit_that_memory_set(archive, monkeypatch):
     recorders: list[object] = []
     monkeypatch.setattr(learning, "CudaRecord", lambda: recorders.append(1) or rehearsed)
-    learner = Learner(tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cpu")), graphs=True)
+    learner = Learner(tiny_config(archive, GRAPHS), CPU, graphs=True)
     assert learner.replays is not None
     learner.replays.full = True  # no memory for more
     learner.measure_statistics([])
@@ -201,7 +201,7 @@ def test_steps_are_recorded_anew_on_a_gpu(archive):
 def test_a_training_frees_its_memory_at_once(archive, tmp_path, recording):
     """Python's collector comes late or, as the next training freezes all objects, never."""
     recording(lambda work: (lambda: None, torch.zeros(())))
-    learner, _ = trained(tiny_config(archive, GRAPHS), archive, tmp_path, Team(0, 1, torch.device("cpu")))
+    learner, _ = trained(tiny_config(archive, GRAPHS), archive, tmp_path, CPU)
     assert learner.replays is not None and learner.replays.recorded
     alive = weakref.ref(learner)
     gc.disable()
@@ -215,8 +215,8 @@ def test_a_training_frees_its_memory_at_once(archive, tmp_path, recording):
 def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, recording, capsys):
     """A step that runs out of memory halfway is repeated without recordings, with the weights of an eager training."""
     config = tiny_config(archive, GRAPHS).model_copy(update={"augmentation": None})
-    team, real, begun, failed = Team(0, 1, torch.device("cpu")), Learner._gradients, [], []
-    _, expected = trained(config, archive, tmp_path / "eager", team)
+    real, begun, failed = Learner._gradients, [], []
+    _, expected = trained(config, archive, tmp_path / "eager", CPU)
 
     def scarce(self: Learner, *arguments, **options) -> Tensor:
         loss = real(self, *arguments, **options)
@@ -228,7 +228,7 @@ def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, reco
 
     recording(rehearsed)
     monkeypatch.setattr(Learner, "_gradients", scarce)
-    learner, weights = trained(config, archive, tmp_path / "scarce", team)
+    learner, weights = trained(config, archive, tmp_path / "scarce", CPU)
     assert failed and failed[0] > 1 and learner.replays is not None and not learner.replays.recorded
     assert distance(weights, expected) < TOLERANCE
     said = " ".join(capsys.readouterr().err.split())
@@ -244,7 +244,7 @@ def test_a_batch_too_large_for_memory_names_the_settings(archive, tmp_path, monk
 
     monkeypatch.setattr(Learner, "_gradients", scarce)
     with pytest.raises(UserError, match=rf"{said}; halve training\.batching\.pixels or size and double"):
-        trained(tiny_config(archive, GRAPHS), archive, tmp_path, Team(0, 1, torch.device("cpu")))
+        trained(tiny_config(archive, GRAPHS), archive, tmp_path, CPU)
 
 
 @pytest.mark.parametrize("bf16", [False, True])
@@ -372,10 +372,9 @@ class Operations(TorchDispatchMode):
 
 def test_a_step_reads_nothing_back(archive, tmp_path):
     """No operation of a step would make the host wait for a GPU."""
-    overrides = {"training": {"average": 0.9, "batching": {"order": "shape"}}}
-    overrides["training"] |= {"optimizer": {"name": "adamw", "clip": 1.0}, "schedule": {"name": "cosine"}}
-    config = tiny_config(archive, overrides)
-    trainer = Trainer(RunFolder(tmp_path, config), open_archive(archive), Team(0, 1, torch.device("cpu")))
+    training = GRAPHS["training"] | {"average": 0.9, "optimizer": {"name": "adamw", "clip": 1.0}}
+    config = tiny_config(archive, {"training": training})
+    trainer = Trainer(RunFolder(tmp_path, config), open_archive(archive), CPU)
     learner = trainer.learner
     with_torch_dropout(learner.model)  # as on a GPU; that for the CPU draws on the host
     batches = [trainer.training_set.prepare(0, indices) for indices in trainer.training_set.plan(0)[:2]]

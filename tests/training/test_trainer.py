@@ -58,7 +58,7 @@ def copy(straight, archive, tmp_path) -> RunFolder:
 
 
 def checkpoint(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    found = load_checkpoint(folder, RunFolder(folder).settings.digest)
+    found = load_checkpoint(RunFolder(folder))
     assert found
     return found
 
@@ -464,7 +464,7 @@ def test_files_that_others_write_are_not_removed(tmp_path):
 
 def test_a_checkpoint_of_another_recipe_is_refused(archive, straight):
     with pytest.raises(UserError, match=r"belongs to configuration .* not "):
-        load_checkpoint(straight, tiny_config(archive, recipe="bttr").digest)
+        load_checkpoint(RunFolder(straight, tiny_config(archive, recipe="bttr")))
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "foreign"])
