@@ -49,7 +49,7 @@ def test_the_arrays_equal_the_decoders_own_trace(traced: TracedAttention, medium
     with torch.no_grad():
         images, mask = batch.views[0]
         features, mask = medium.model.encode(images.float() / 255, mask)
-        medium.model.decode(features, mask, inputs_BT[:1], layers)
+        medium.model.decoder(features, mask, inputs_BT[:1], layers)
     T, h, w = traced.looked_Thw.shape
     own = layers[-1].attention[0].mean(0).view(T, *mask.shape[1:])
     np.testing.assert_allclose(traced.looked_Thw, own[:, :h, :w], atol=1e-4)
