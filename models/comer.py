@@ -3,7 +3,7 @@
 Without coverage CoMER is the "BTTR (baseline)" of the paper's tables. `BTTR` is the authors' program of June 2021,
 which fits their released checkpoint; CoMER is built on a later state of it. The two differ in the encoder, in the word
 vectors, and in the search (`hmerbench.models.inference.joint_search`). Parameters are named as in the authors'
-checkpoints.
+checkpoints, but for BTTR's `encoder.feature_proj`, which they call `encoder.feature_proj.0`.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,11 +64,9 @@ class CoMER(Network):
         features, mask_1hw = self.encode(images_11HW, mask_1HW)
         layers = Trace()
         self.decoder(features, mask_1hw, self.targets([tokens]).inputs_BT[:1], layers)
-        looked_Thw, suppressed_Thw = (
-            None if values_1HTL is None else values_1HTL[0].unflatten(-1, mask_1hw.shape[1:]).mean(0)
-            for values_1HTL in (layers[-1].attention, layers[-1].refinement)
-        )
-        assert looked_Thw is not None
+        last, cells = layers[-1], mask_1hw.shape[1:]
+        looked_Thw = last.attention[0].mean(0).unflatten(-1, cells)
+        suppressed_Thw = None if last.refinement is None else last.refinement[0].mean(0).unflatten(-1, cells)
         return AttentionMaps(looked_Thw, suppressed_Thw, self.settings.stride)
 
 
@@ -81,11 +79,7 @@ class BTTREncoder(Encoder):
 
 
 class BTTR(CoMER):
-    """BTTR as published (recipe `bttr-original`): the parts of CoMER, but without coverage.
-
-    Parameters are named as in the authors' checkpoints, except that their `encoder.feature_proj.0.*` is called
-    `encoder.feature_proj.*`.
-    """
+    """BTTR as published (recipe `bttr-original`): the parts of CoMER, but without coverage."""
 
     settings: BTTRSettings
     encoder_class = BTTREncoder
