@@ -188,19 +188,17 @@ class Decoder(nn.Module):
         return float32(self.classes(self.dropout(sum_xm.unflatten(-1, (-1, 2)).amax(-1))))
 
     def forward(self, features: Features, words_bT: Tensor, trace: list[Step] | None = None) -> Tensor:
-        """Logits [b, T, V] of each word given those before it; a given `trace` receives every step."""
+        """Logits [b, T, V] of each word given those before it; a given `trace`, which is empty, receives every step."""
         memory, state_bMn, past_bMhw = self.begin(features)
         previous_bTm = self.embed(F.pad(words_bT[:, :-1], (1, 0), value=START))
         products_Tb13n = self.cell1.input(previous_bTm).transpose(0, 1)[:, :, None]
-        contexts, states = [], []
+        steps = [] if trace is None else trace
         for products_b13n in products_Tb13n:
-            step = self.step(memory, products_b13n, state_bMn, past_bMhw)
-            state_bMn, past_bMhw = step.state_bMn, step.past_bMhw
-            contexts.append(step.context_bMD)
-            states.append(state_bMn)
-            if trace is not None:
-                trace.append(step)
-        return self.scores(torch.cat(contexts, dim=1), torch.cat(states, dim=1), previous_bTm)
+            steps.append(self.step(memory, products_b13n, state_bMn, past_bMhw))
+            state_bMn, past_bMhw = steps[-1].state_bMn, steps[-1].past_bMhw
+        contexts_bTD = torch.cat([step.context_bMD for step in steps], dim=1)
+        states_bTn = torch.cat([step.state_bMn for step in steps], dim=1)
+        return self.scores(contexts_bTD, states_bTn, previous_bTm)
 
 
 class Targets(NamedTuple):
