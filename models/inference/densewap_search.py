@@ -22,6 +22,14 @@ from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, to_latex
 from hmerbench.models.vocab import EOS
 
 
+def refuse(network: str, options: SearchOptions) -> None:
+    """Raise ValueError for options that neither search has."""
+    if options.direction == "r2l":
+        raise ValueError(f"{network} reads left to right only; direction must be l2r or both")
+    if options.early_stopping:
+        raise ValueError(f"{network}'s search ends by rules of its own; leave early_stopping False")
+
+
 class DenseWAPDecoder(Cache):
     """Decodes step by step; b images, which are the groups of the search, M hypotheses of each."""
 
@@ -54,10 +62,7 @@ class DenseWAPSearch:
         """
         if options.beam_size > (classes := self.model.decoder.classes.out_features):
             raise ValueError(f"beam_size must be at most the {classes} classes, not {options.beam_size}")
-        if options.early_stopping:
-            raise ValueError("DenseWAP's search ends by rules of its own; leave early_stopping False")
-        if options.direction == "r2l":
-            raise ValueError("DenseWAP reads left to right only; direction must be l2r or both")
+        refuse("DenseWAP", options)
         M, (images_b1HW, _) = options.beam_size, views[0]
         decoders = [DenseWAPDecoder(self.model, view, M) for view in views]
         start_b = torch.full(images_b1HW.shape[:1], START, device=images_b1HW.device)
@@ -194,12 +199,9 @@ class TreeSearch:
         that LaTeX cannot say is read as nothing. Raises ValueError for a temperature, for early stopping and for
         reading right to left.
         """
-        if options.direction == "r2l":
-            raise ValueError("DenseWAP-TD reads left to right only; direction must be l2r or both")
+        refuse("DenseWAP-TD", options)
         if options.temperature != 1:
             raise ValueError("DenseWAP-TD's search has no temperature; leave it at 1")
-        if options.early_stopping:
-            raise ValueError("DenseWAP-TD's search ends by rules of its own; leave early_stopping False")
         features, found, limits = [self.model.encode(*view) for view in views], [], (options.beam_size, options.max_len)
         with torch.autocast(views[0][0].device.type, enabled=False):  # as in training
             for image in range(len(views[0][0])):
