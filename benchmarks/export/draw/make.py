@@ -61,7 +61,8 @@ def write_page(recognizer: Recognizer, path: Path, cache: Path) -> None:
     runtime = fetched(cache)
     with tempfile.TemporaryDirectory() as scratch:
         write_onnx(recognizer.model, recognizer.config, Path(scratch), "float16")
-        files = {name: (Path(scratch) / file).read_bytes() for name, file in FILES.items()}
+        written = {"encoder": "encoder.onnx", "step": "step.onnx", "model": "model.json"}
+        files = {name: (Path(scratch) / file).read_bytes() for name, file in written.items()}
     files |= {"runtime": runtime[0], "wasm": runtime[1]}
     scripts = {name: (HERE / f"{name}.js").read_text() for name in ("latex", "ink", "page", "search", "worker")}
     scripts["signs"] = (HERE.parents[1] / "report/page/signs.js").read_text()
@@ -73,9 +74,6 @@ def write_page(recognizer: Recognizer, path: Path, cache: Path) -> None:
     for name, content in parts.items():
         page = page.replace(f"%{name}%", content)
     write_atomically(path, page)
-
-
-FILES = {"encoder": "encoder.onnx", "step": "step.onnx", "model": "model.json"}
 
 
 def block(name: str, text: str) -> str:
