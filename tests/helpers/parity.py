@@ -50,6 +50,12 @@ def deviation(ours: Tensor, theirs: Tensor) -> float:
     return (ours.double() - theirs.double()).abs().max().item()
 
 
+def alone(images: Tensor, sizes: Tensor, i: int) -> tuple[Tensor, Tensor]:
+    """Image i of a batch without padding, and its mask."""
+    height, width = sizes[i].tolist()
+    return images[i : i + 1, :, :height, :width], torch.zeros(1, height, width, dtype=torch.bool)
+
+
 def under_authors_names(tensors: Mapping[str, Tensor], names: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
     """Tensors of our layers, or parts of them, under the authors' names: `names` has one or more for each layer."""
     renamed = {}
@@ -95,6 +101,13 @@ def with_authors_weights(model: AnyNetwork, name: str, names: Names) -> AnyNetwo
         tensor.copy_(weights[key].view(tensor.shape))
     assert sum(p.numel() for p in model.parameters()) == sidecar(f"{name}_weights")["n_parameters"]
     return model.eval()
+
+
+def recurrent_settings(c: Mapping[str, Any]) -> dict[str, Any]:
+    """Our settings of what the authors' two programs have in common."""
+    shared = {"growth_rate": c["growthRate"], "num_layers": c["layers_per_block"], "hidden": c["n"]}
+    coverage = {key: c[key] for key in ("coverage_channels", "coverage_kernel")}
+    return {**shared, **coverage, "attention": c["dim_attention"]}
 
 
 def adadelta(model: nn.Module) -> torch.optim.Optimizer:

@@ -23,7 +23,7 @@ from hmerbench.models.layers import WordPosition, image_position, sinusoids
 from hmerbench.models.settings import BTTRSettings
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers import parity
-from tests.helpers.parity import deviation, under, without_dropout
+from tests.helpers.parity import alone, deviation, under, without_dropout
 from tests.helpers.paths import PARITY_OTHERS
 
 # Largest allowed deviation from the authors' float32, whose own noise is: features 4e-6, logits 6e-6, sums 1e-5.
@@ -58,12 +58,6 @@ def captions(reference: dict[str, Tensor]) -> list[list[str]]:
     return [
         [str(i) for i in row[:n]] for row, n in zip(reference["labels"].tolist(), reference["label_len"], strict=True)
     ]
-
-
-def alone(reference: dict[str, Tensor], image: int) -> tuple[Tensor, Tensor]:
-    """An image of the batch without padding, and its mask."""
-    height, width = reference["sizes"][image].tolist()
-    return reference["images"][image : image + 1, :, :height, :width], torch.zeros(1, height, width, dtype=torch.bool)
 
 
 def test_positions() -> None:
@@ -103,27 +97,23 @@ def test_evaluation() -> None:
     assert deviation(ours["loss"], reference["loss"]) <= FLOAT32["loss"]
 
 
-def test_evaluation_in_float64() -> None:
-    reference, facts = arrays("eval"), sidecar("eval")
-    ours = outputs(authors_model().double(), reference)
-    assert deviation(ours["logits"], reference["f64/logits"]) <= FLOAT64["evaluation"]
+@pytest.mark.parametrize(("directions", "loss"), [(2, "loss_f64"), (1, "loss_l2r_f64")])
+def test_evaluation_in_float64(directions: int, loss: str) -> None:
+    """Uni-directional training has the loss of one direction."""
+    reference = arrays("eval")
+    ours = outputs(authors_model(bidirectional=directions == 2).double(), reference)
+    theirs = reference["f64/logits"].chunk(2)[:directions]
+    assert deviation(ours["logits"], torch.cat(theirs)) <= FLOAT64["evaluation"]
     if "f64/encoder_features" in reference:
         assert deviation(ours["features"], reference["f64/encoder_features"]) <= FLOAT64["evaluation"]
-    assert ours["loss"].item() == pytest.approx(facts["loss_f64"], abs=FLOAT64["evaluation"], rel=0)
-
-
-def test_uni_directional_training_has_the_loss_of_one_direction() -> None:
-    reference, facts = arrays("eval"), sidecar("eval")
-    ours = outputs(authors_model(bidirectional=False).double(), reference)
-    assert deviation(ours["logits"], reference["f64/logits"].chunk(2)[0]) <= FLOAT64["evaluation"]
-    assert ours["loss"].item() == pytest.approx(facts["loss_l2r_f64"], abs=FLOAT64["evaluation"], rel=0)
+    assert ours["loss"].item() == pytest.approx(sidecar("eval")[loss], abs=FLOAT64["evaluation"], rel=0)
 
 
 @torch.no_grad()
 def test_every_image_alone() -> None:
     reference, facts, model = arrays("eval"), sidecar("eval"), authors_model()
     for i, caption in enumerate(captions(reference)):
-        image, targets = alone(reference, i), model.targets([caption])
+        image, targets = alone(reference["images"], reference["sizes"], i), model.targets([caption])
         features, _ = model.encode(*image)
         logits, _ = model.teacher_forced(*image, targets)
         assert deviation(features, reference[f"alone{i}_encoder_features"]) <= FLOAT32["features"]
@@ -187,8 +177,8 @@ def searched(setting: str, image: int, **changes: Any) -> list[Hypothesis]:
     facts = SETTINGS[setting]
     # our `max_len` counts the start token
     options = {"beam_size": facts["beam_size"], "max_len": facts["max_len"] + 1, "alpha": facts["alpha"], **changes}
-    images = [alone(arrays("eval"), image)]
-    return reader(facts["added_to_output_bias_of_ids_1_and_2"])(images, SearchOptions(**options))[0]
+    batch, read = arrays("eval"), reader(facts["added_to_output_bias_of_ids_1_and_2"])
+    return read([alone(batch["images"], batch["sizes"], image)], SearchOptions(**options))[0]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

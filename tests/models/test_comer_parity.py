@@ -15,7 +15,7 @@ from hmerbench.models.comer import CoMER
 from hmerbench.models.decoder import Trace, bidirectional_targets
 from hmerbench.models.layers import WordPosition, image_position
 from tests.helpers.comer import VARIANTS, arrays, authors_model, sidecar
-from tests.helpers.parity import deviation, under, without_dropout
+from tests.helpers.parity import alone, deviation, under, without_dropout
 
 # Largest allowed deviation. The authors' own float32 noise: logits 4e-6, R 5e-6, attention 1e-6.
 ABSOLUTE = {"features": 1e-5, "attention": 5e-6, "refinement": 2e-5, "logits": 2e-5, "loss": 1e-6, "angle": 1e-6}
@@ -31,7 +31,7 @@ COVERED = [name for name in VARIANTS if "R_layer2" in sidecar(f"{name}_eval")["a
 class Inputs:
     images: Tensor
     mask: Tensor
-    sizes: list[tuple[int, int]]
+    sizes: Tensor
     labels: list[list[int]]
     inputs: Tensor
     outputs: Tensor
@@ -41,8 +41,7 @@ class Inputs:
 def batch() -> Inputs:
     a = arrays("inputs")
     labels = [row[:n].tolist() for row, n in zip(a["labels"], a["label_lens"], strict=True)]
-    sizes = [(h, w) for h, w in a["sizes"].tolist()]
-    return Inputs(a["images"], a["mask"].bool(), sizes, labels, a["bi_tgt"], a["bi_out"])
+    return Inputs(a["images"], a["mask"].bool(), a["sizes"], labels, a["bi_tgt"], a["bi_out"])
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -109,10 +108,9 @@ def test_evaluation_in_float64(variant: str, batch: Inputs) -> None:
 @torch.no_grad()
 def test_every_image_alone(variant: str, batch: Inputs) -> None:
     model, reference = authors_model(variant), arrays(f"{variant}_eval")
-    for i, (height, width) in enumerate(batch.sizes):
-        image = batch.images[i : i + 1, :, :height, :width]
-        inputs, outputs = bidirectional_targets([batch.labels[i]])
-        features, mask = model.encode(image, torch.zeros(1, height, width, dtype=torch.bool))
+    for i, label in enumerate(batch.labels):
+        inputs, outputs = bidirectional_targets([label])
+        features, mask = model.encode(*alone(batch.images, batch.sizes, i))
         logits = model.decoder(features, mask, inputs)
         assert deviation(features, reference[f"alone{i}_encoder_features"]) <= ABSOLUTE["features"]
         assert deviation(logits, reference[f"alone{i}_logits"]) <= ABSOLUTE["logits"]

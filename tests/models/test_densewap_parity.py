@@ -11,16 +11,17 @@ from torch import Tensor
 
 from hmerbench.models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Memory, Step
 from hmerbench.models.inference.densewap_search import DenseWAPSearch
-from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import DenseWAPSettings
 from hmerbench.models.vocab import EOS, SPECIAL, Vocabulary
 from tests.helpers.parity import (
+    alone,
     arrays,
     check_clipped_step,
     check_published,
     check_training,
     deviation,
+    recurrent_settings,
     sets,
     sidecar,
     under,
@@ -75,15 +76,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def authors_model(name: str) -> DenseWAP:
     """Our network with the authors' weights, in float32 and evaluation mode."""
     c = sidecar(f"{name}_weights")["config"]
-    settings = DenseWAPSettings(
-        growth_rate=c["growthRate"],
-        num_layers=c["layers_per_block"],
-        hidden=c["n"],
-        embedding=c["m"],
-        attention=c["dim_attention"],
-        coverage_channels=c["coverage_channels"],
-        coverage_kernel=c["coverage_kernel"],
-    )
+    settings = DenseWAPSettings(**recurrent_settings(c), embedding=c["m"])
     model = DenseWAP(settings, Vocabulary([*SPECIAL, *map(str, range(1, c["K"]))]))
     return with_authors_weights(model, name, NAMES)
 
@@ -92,14 +85,14 @@ def authors_model(name: str) -> DenseWAP:
 class Inputs:
     images: Tensor
     mask: Tensor  # True = padding, unlike the authors'
-    sizes: list[tuple[int, int]]
+    sizes: Tensor
     labels: list[list[str]]  # the words of class 1 on are called 1, 2, …
 
 
 def inputs(name: str) -> Inputs:
     a = arrays(f"{name}_eval")
     labels = [[str(word) for word in column[:n].tolist()] for column, n in zip(a["y"].T, a["label_len"], strict=True)]
-    return Inputs(a["images"], a["image_mask"] == 0, [(h, w) for h, w in a["sizes"].tolist()], labels)
+    return Inputs(a["images"], a["image_mask"] == 0, a["sizes"], labels)
 
 
 @torch.no_grad()
@@ -145,8 +138,8 @@ def test_evaluation(name: str) -> None:
 
 def test_every_image_alone(name: str) -> None:
     model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_eval")
-    for i, (height, width) in enumerate(batch.sizes):
-        image, mask = batch.images[i : i + 1, :, :height, :width], torch.zeros(1, height, width, dtype=torch.bool)
+    for i in range(len(batch.images)):
+        image, mask = alone(batch.images, batch.sizes, i)
         live_Tb = torch.ones(len(batch.labels[i]) + 1, 1, dtype=torch.bool)
         theirs = under(f"alone{i}_", reference)
         assert {"h2", "logits", "loss"} <= theirs.keys()
@@ -178,21 +171,19 @@ def test_search(name: str, setting: str) -> None:
     options = SearchOptions(beam_size=facts["beam_size"], max_len=facts["max_len"] + 1)  # ours counts a start token
     reference = under(f"{setting}/", arrays(f"{name}_beam"))
 
-    def search(images: Tensor, mask: Tensor) -> list[list[Hypothesis]]:
-        model = authors_model(name)
-        with torch.no_grad():
-            model.decoder.classes.bias[END] += facts["added_to_output_bias_of_id_0"]
-        return DenseWAPSearch(model)([(images, mask)], options)
-
-    for i, (height, width) in enumerate(batch.sizes):
-        (alone,) = search(batch.images[i : i + 1, :, :height, :width], batch.mask[i : i + 1, :height, :width])
+    model = authors_model(name)
+    with torch.no_grad():
+        model.decoder.classes.bias[END] += facts["added_to_output_bias_of_id_0"]
+    read = DenseWAPSearch(model)
+    for i in range(len(batch.images)):
+        (found,) = read([alone(batch.images, batch.sizes, i)], options)
         sequences, sums = reference[f"image{i}/seqs"], reference[f"image{i}/neg_logp"]
         theirs = {tuple(row[row > END].tolist()): cost for row, cost in zip(sequences, sums.tolist(), strict=True)}
-        assert len(alone) == len(theirs) == facts["images"][str(i)]["n"]
-        costs = {tuple(word - EOS for word in h.ids): -h.score * (len(h.ids) + 1) for h in alone}
+        assert len(found) == len(theirs) == facts["images"][str(i)]["n"]
+        costs = {tuple(word - EOS for word in h.ids): -h.score * (len(h.ids) + 1) for h in found}
         assert costs == pytest.approx(theirs, abs=SUM, rel=0)
         best = facts["images"][str(i)].get("best_seq_without_end")
-        assert best is None or [word - EOS for word in alone[0].ids] == best
+        assert best is None or [word - EOS for word in found[0].ids] == best
 
 
 def test_published_size() -> None:

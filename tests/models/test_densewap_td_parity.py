@@ -16,11 +16,13 @@ from hmerbench.models.settings import DenseWAPTDSettings
 from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, NoTree, to_latex, to_tree
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 from tests.helpers.parity import (
+    alone,
     arrays,
     check_clipped_step,
     check_published,
     check_training,
     deviation,
+    recurrent_settings,
     sets,
     sidecar,
     under,
@@ -79,15 +81,7 @@ def authors_model(name: str, dtype: torch.dtype = torch.float32) -> DenseWAPTD:
     facts = sidecar(f"{name}_weights")
     c = facts["config"]
     assert c["n"] == c["m"] and c["Kre"] == len(RELATIONS)
-    settings = DenseWAPTDSettings(
-        growth_rate=c["growthRate"],
-        num_layers=c["layers_per_block"],
-        hidden=c["n"],
-        attention=c["dim_attention"],
-        coverage_channels=c["coverage_channels"],
-        coverage_kernel=c["coverage_kernel"],
-        relation_hidden=c["mre"],
-    )
+    settings = DenseWAPTDSettings(**recurrent_settings(c), relation_hidden=c["mre"])
     model = DenseWAPTD(settings, Vocabulary([*SPECIAL, *sorted(facts["dictionary"], key=facts["dictionary"].get)[1:]]))
     assert len(model.symbols) == c["K"]
     return with_authors_weights(model.to(dtype), name, NAMES)
@@ -97,17 +91,15 @@ def authors_model(name: str, dtype: torch.dtype = torch.float32) -> DenseWAPTD:
 class Inputs:
     images: Tensor
     mask: Tensor  # True = padding, unlike the authors'
-    sizes: list[tuple[int, int]]
+    sizes: Tensor
     targets: TreeTargets
     weights: tuple[float, ...]  # of the losses in their sum
 
     def alone(self, image: int) -> tuple[Tensor, Tensor, TreeTargets]:
         """An image of the batch without padding, its mask and its targets."""
-        height, width = self.sizes[image]
         steps = int((~self.targets.padding_bT[image]).sum())
         targets = TreeTargets(*(x_bT[image : image + 1, :steps] for x_bT in self.targets))
-        mask = torch.zeros(1, height, width, dtype=torch.bool)
-        return self.images[image : image + 1, :, :height, :width], mask, targets
+        return *alone(self.images, self.sizes, image), targets
 
 
 def total(parts: Losses, weights: tuple[float, ...]) -> Tensor:
@@ -117,9 +109,8 @@ def total(parts: Losses, weights: tuple[float, ...]) -> Tensor:
 def inputs(name: str) -> Inputs:
     facts, a = sidecar(f"{name}_eval"), arrays(f"{name}_eval")
     targets = tree_targets([to_tree(caption.split()) for caption in facts["captions"]], facts["dictionary"])
-    sizes = [(h, w) for h, w in a["sizes"].tolist()]
     weights = tuple(facts["config"][f"{key}_lambda"] for key in ("ly", "ry", "re", "rpos", "KL"))
-    return Inputs(a["in/x"], a["in/x_mask"] == 0, sizes, targets, weights)
+    return Inputs(a["in/x"], a["in/x_mask"] == 0, a["sizes"], targets, weights)
 
 
 # ------------------------------------------------------------------------------------------- trees
