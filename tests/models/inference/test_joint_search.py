@@ -23,6 +23,7 @@ from hmerbench.models.settings import NETWORKS, CoMERSettings
 from hmerbench.models.vocab import EOS, PAD, SOS, Vocabulary
 from tests.helpers.comer import VARIANTS, arrays, authors_model, sidecar
 from tests.helpers.networks import padded
+from tests.helpers.parity import alone
 from tests.helpers.search import search
 
 beam_search: Any = importlib.import_module("hmerbench.models.inference.beam_search")
@@ -55,11 +56,8 @@ def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]], to
 def authors_images() -> tuple[Images, list[Images]]:
     """The batch, and each image alone without padding."""
     a = arrays("inputs")
-    alone = [
-        (a["images"][i : i + 1, :, :h, :w], torch.zeros(1, h, w, dtype=torch.bool))
-        for i, (h, w) in enumerate(a["sizes"].tolist())
-    ]
-    return (a["images"], a["mask"].bool()), alone
+    each = [alone(a["images"], a["sizes"], i) for i in range(len(a["images"]))]
+    return (a["images"], a["mask"].bool()), each
 
 
 def authors_hypotheses(variant: str, key: str) -> list[list[Hypothesis]]:
@@ -88,18 +86,10 @@ def authors_options(variant: str, config: str) -> SearchOptions:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_finds_what_the_authors_found(variant: str, config: str) -> None:
     model, options = authors_model(variant), authors_options(variant, config)
-    batch, alone = authors_images()
+    batch, each = authors_images()
     assert_same(search(model, *batch, options), authors_hypotheses(variant, f"{config}/batch/"), TOLERANCE)
-    singly = [search(model, *image, options)[0] for image in alone]
+    singly = [search(model, *image, options)[0] for image in each]
     assert_same(singly, authors_hypotheses(variant, f"{config}/alone/"), TOLERANCE)
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_plain_search_finds_what_the_authors_found(config: str) -> None:
-    model, options = authors_model("comer-fusion"), authors_options("comer-fusion", config)
-    batch, _ = authors_images()
-    plain = plain_search(model, *batch, options)
-    assert_same(plain, authors_hypotheses("comer-fusion", f"{config}/batch/"), TOLERANCE)
 
 
 def test_bfloat16_on_the_cpu() -> None:
@@ -180,22 +170,8 @@ SHORT = {name: replace(options, max_len=min(options.max_len, 12)) for name, opti
 
 
 @pytest.mark.parametrize("options", SHORT.values(), ids=SHORT)
-def test_equals_plain_search_at_several_sizes(options: SearchOptions) -> None:
-    model, images = random_model(1), random_images(1)
-    larger = [
-        (F.interpolate(images[0], scale_factor=k), F.interpolate(images[1][:, None].double(), scale_factor=k)[:, 0] > 0)
-        for k in (1.3, 1.6)
-    ]
-    together = search(model, *images, options, larger)
-    assert_same(together, plain_search(model, *images, options, larger), 1e-10)
-    assert together != search(model, *images, options)
-    # the mean of log-probabilities does not change if the only size is given twice
-    assert_same(search(model, *images, options, [images]), search(model, *images, options), 1e-10)
-
-
-@pytest.mark.parametrize("options", SHORT.values(), ids=SHORT)
-def test_equals_plain_search_with_several_networks(options: SearchOptions) -> None:
-    """One of another size and without coverage, each reading all sizes."""
+def test_equals_plain_search_with_several_networks_and_sizes(options: SearchOptions) -> None:
+    """Networks of which one is of another size and without coverage, each reading all sizes."""
     model, images = random_model(1), random_images(1)
     others = [random_model(2, d_model=24, cross_coverage=False, self_coverage=False), random_model(3)]
     mask_b1HW = images[1][:, None].double()
@@ -203,8 +179,10 @@ def test_equals_plain_search_with_several_networks(options: SearchOptions) -> No
     together = search(model, *images, options, larger, others)
     assert_same(together, plain_search(model, *images, options, larger, others), 1e-10)
     assert together != search(model, *images, options, larger)
-    # the mean of log-probabilities does not change if the only network is given twice
-    assert_same(search(model, *images, options, others=[model]), search(model, *images, options), 1e-10)
+    # the mean of log-probabilities does not change if the only size or network is given twice
+    alone = search(model, *images, options)
+    assert_same(search(model, *images, options, [images]), alone, 1e-10)
+    assert_same(search(model, *images, options, others=[model]), alone, 1e-10)
 
 
 def test_networks_that_cannot_read_together_are_refused() -> None:
@@ -263,17 +241,6 @@ def test_rescoring_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = search(model, *images, options)
     monkeypatch.setattr("hmerbench.models.inference.joint_search.MAX_WORD_CELLS", 200)
     assert_same(search(model, *images, options), at_once, 1e-12)
-
-
-def test_one_direction_is_half_of_both() -> None:
-    model, images = random_model(3), random_images(3)
-    both = search(model, *images, SearchOptions(beam_size=4, max_len=20))
-    for direction in ("l2r", "r2l"):
-        single = search(model, *images, SearchOptions(beam_size=4, max_len=20, direction=direction))
-        for one, two in zip(single, both, strict=True):
-            expected = [(ids, pytest.approx(forward), 0.0) for ids, forward, _ in searched(two, direction)]
-            assert searched(one, direction) == expected and len(one) == 4
-            assert all(h.score == h.forward for h in one)
 
 
 # --------------------------------------------------------------------------- the tests notice mistakes
