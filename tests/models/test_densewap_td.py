@@ -19,6 +19,7 @@ from hmerbench.models.inference.densewap_search import TreeSearch, WrittenTree
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import DenseWAPTDSettings
 from hmerbench.models.trees import RELATIONS, NoTree
+from tests.helpers.networks import padded
 from tests.helpers.tiny import tiny_archive
 
 NESTED = ["\\frac", "{", "x", "^", "{", "2", "}", "}", "{", "\\sqrt", "{", "y", "}", "}", "+", "z"]
@@ -33,12 +34,8 @@ def network() -> DenseWAPTD:
 
 def view(*sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Images of noise with the padding of a batch."""
-    height, width = np.max(sizes, axis=0)
-    mask = torch.ones(len(sizes), height, width, dtype=torch.bool)
-    for row, (h, w) in zip(mask, sizes, strict=True):
-        row[:h, :w] = False
     torch.manual_seed(1)
-    return torch.rand(len(sizes), 1, height, width) * ~mask[:, None], mask
+    return padded([torch.rand(size) for size in sizes])
 
 
 def test_captions_without_a_tree(network: DenseWAPTD) -> None:
