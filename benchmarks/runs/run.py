@@ -55,20 +55,13 @@ class Run(Generic[Settings]):
     yet to write them. Reading raises UserError for a damaged file.
     """
 
-    FILE: ClassVar[str]
-    """the file of its settings"""
-    PARTS: ClassVar[tuple[str, ...]]
-    """the files and folders that are packed"""
-    PROGRESS: ClassVar[tuple[str, ...]]
-    """the files without which its training is not done"""
-    EPOCH: ClassVar[Any]
-    """a line of history.jsonl"""
-    LOSS: ClassVar[str]
-    """what in such a line tells one training from another of the same settings"""
-    LOAD: ClassVar[Callable[[Path], Any]]
-    """reads the settings"""
-    SCHEMA: ClassVar[int]
-    """the version of the settings with which it can be trained"""
+    FILE: ClassVar[str]  # that of its settings
+    PARTS: ClassVar[tuple[str, ...]]  # the files and folders that are packed
+    PROGRESS: ClassVar[tuple[str, ...]]  # the files without which its training is not done
+    EPOCH: ClassVar[Any]  # a line of history.jsonl
+    LOSS: ClassVar[str]  # what in such a line tells one training from another of the same settings
+    LOAD: ClassVar[Callable[[Path], Any]]  # reads the settings
+    SCHEMA: ClassVar[int]  # the version of the settings with which it can be trained
 
     def __init__(self, path: Path, settings: Settings | None = None):
         """`settings` default to those in the folder; a run that has not begun needs them."""

@@ -77,21 +77,19 @@ class Mirror:
     def tree(self) -> "Tree":
         return Tree(self.client, self.experiment)
 
-    def put(
-        self, run: AnyRun, tables: Path | None = None, under: str = "", name: str = "", running: bool = False
-    ) -> str:
+    def put(self, run: AnyRun, tables: Path | None, name: str, running: bool) -> str:
         """Bring the store up to date with the folder; return the id of its MLflow run.
 
-        `under` names a parent run to use instead of a table, `name` is the run's name there; `running`: the training
-        is in progress.
+        A trial is a child of its study instead of a table, with the name `name`; `running`: the training is in
+        progress.
         """
-        mlrun, epochs = self._find(run, under)
+        study, (mlrun, epochs) = study_of(run.path), self._find(run)
         if mlrun is None:
             mlrun = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, run.title)
         run_id = mlrun.info.run_id
         if not run.finished and epochs - {entry["epoch"] for entry in run.history}:
             return run_id  # a training that is repeated, to the same losses, is not mirrored before it gets further
-        contents.log_facts(self.client, mlrun, run, in_table=not under)
+        contents.log_facts(self.client, mlrun, run, in_table=not study)
         contents.log_history(self.client, run_id, run, epochs)
         if isinstance(run, RunFolder):
             contents.log_datasets(self.client, run_id, run)
@@ -105,8 +103,8 @@ class Mirror:
             self.client.set_terminated(run_id, "FINISHED", max([*contents.ends(run), run.started]))
         else:
             self.client.update_run(run_id, "RUNNING" if running else "KILLED")
-        if under:
-            self.client.set_tag(run_id, PARENT, self.tree.group(store_key(under), under).info.run_id)
+        if study:
+            self.client.set_tag(run_id, PARENT, self.tree.group(store_key(study), study).info.run_id)
             self.client.update_run(run_id, name=name or mlrun.info.run_name)
             return run_id
         if not isinstance(run, RunFolder):
@@ -117,38 +115,49 @@ class Mirror:
             self.client.log_artifact(table, str(path), "tables")
         return run_id
 
-    def conclude(self, group: str, status: str) -> None:
-        """Set the final status of the parent run named `group`, if it exists."""
-        for found in self.tree.groups(store_key(group)):
+    def conclude(self, trial: Path, status: str) -> None:
+        """Set the final status of the study of a trial's folder, if it is there."""
+        for found in self.tree.groups(store_key(study_of(trial))):
             self.client.set_terminated(found.info.run_id, status)
 
-    def remove(self, run: AnyRun, under: str = "") -> bool:
+    def remove(self, run: AnyRun) -> bool:
         """Delete the folder's MLflow run, and its row and table where nothing is left in them; whether there was one.
 
         A server keeps what is deleted for a while, as MLflow does: `mlflow gc` frees the space.
         """
-        found, _ = self._find(run, under)
+        found, _ = self._find(run)
         if found is not None:
             self.client.delete_run(found.info.run_id)
             if isinstance(run, RunFolder):
                 self.tree.forget(run)
         return found is not None
 
-    def _find(self, run: AnyRun, under: str) -> tuple[Run | None, set[int]]:
+    def _find(self, run: AnyRun) -> tuple[Run | None, set[int]]:
         """The folder's MLflow run, if there is one, and its epochs.
 
         A run whose epochs have other losses is another training of the same configuration (on another machine, or
-        forced again) and is left untouched, as is a trial of another study than `under`, whose default may be the same.
+        forced again) and is left untouched, as is a trial of another study, whose default may be the same.
         """
         losses = {entry["epoch"]: entry[run.LOSS] for entry in run.history}
-        studies = {group.info.run_id for group in self.tree.groups(store_key(under))} if under else set()
+        study = study_of(run.path)
+        studies = {group.info.run_id for group in self.tree.groups(store_key(study))} if study else set()
         for found in self.tree.groups(run.run_key):
-            if under and found.data.tags.get(PARENT) not in (None, *studies):
+            if study and found.data.tags.get(PARENT) not in (None, *studies):
                 continue
             points = self.client.get_metric_history(found.info.run_id, contents.metric_name(run.LOSS))
             if all(losses.get(point.step, point.value) == point.value for point in points):
                 return found, {point.step for point in points}
         return None, set()
+
+
+def study_of(folder: Path) -> str:
+    """The name of the run of the study, or of its check at the next seed, for a trial's folder
+    WORKSPACE/tuning/STUDY/TRIAL; "" for any other folder."""
+    trial, study = folder.resolve(), folder.resolve().parent
+    if study.parent.name != "tuning":
+        return ""
+    of_trial, of_study = (path.name.rpartition("-")[0] for path in (trial, study))  # up to the seed
+    return f"tuning/{study.name}{'-check' * (not of_study.endswith(of_trial))}"
 
 
 def _create(path: Path) -> None:

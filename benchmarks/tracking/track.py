@@ -45,7 +45,7 @@ def track(folder: Path, tables: Path | None = None, name: str = "", running: boo
     _ = run.settings, run.history, run.environment, run.finished, run.scores  # report damaged files now, as errors
     if running and not (run.history and (isinstance(run, LanguageRun) or run.state)):
         return None
-    return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, study_of(folder), name, running))
+    return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, name, running))
 
 
 def remove(folder: Path) -> bool:
@@ -59,7 +59,7 @@ def remove(folder: Path) -> bool:
     if folder.resolve().parent.parent.name == "reproduced":
         raise UserError(f"{folder}: this is a committed run, which the tables count; git rm -r removes it")
     with locked(folder):
-        logged = with_store(folder, run.data, lambda mirror: mirror.remove(run, study_of(folder)))
+        logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))
         if logged is None:
             raise UserError(f"{folder}: nothing was deleted; make MLflow usable (see above), or delete the folder")
         # moved aside first, under a name that no listing shows: deleted in part, it would look like a run of its own
@@ -71,19 +71,9 @@ def remove(folder: Path) -> bool:
     return logged
 
 
-def study_of(folder: Path) -> str:
-    """The name of the run of the study, or of its check at the next seed, for a trial's folder
-    WORKSPACE/tuning/STUDY/TRIAL; "" for any other folder."""
-    trial, study = folder.resolve(), folder.resolve().parent
-    if study.parent.name != "tuning":
-        return ""
-    of_trial, of_study = (path.name.rpartition("-")[0] for path in (trial, study))  # up to the seed
-    return f"tuning/{study.name}{'-check' * (not of_study.endswith(of_trial))}"
-
-
 def conclude(folder: Path, data: str, status: str) -> None:
     """Set the final status (FINISHED or KILLED) of the study of a trial's folder."""
-    with_store(folder, data, lambda mirror: mirror.conclude(study_of(folder), status))
+    with_store(folder, data, lambda mirror: mirror.conclude(folder, status))
 
 
 def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -> Result | None:

@@ -36,6 +36,7 @@ from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tracking import logged_model, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking
+from hmerbench.benchmarks.tracking.mirror import study_of
 from tests.helpers.made_up import put_environment, put_score, put_state
 from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_at_once
@@ -578,13 +579,10 @@ class Mute:
 
 
 def test_a_trial_belongs_to_its_study_and_to_no_table() -> None:
-    assert tracking.study_of(Path("results/tuning/comer-fusion-smoke-seed7-01234567/trial")) == (
-        "tuning/comer-fusion-smoke-seed7-01234567"
-    )
     study = Path("results/tuning/comer-fusion-smoke-seed7-01234567")
-    assert tracking.study_of(study / "smoke-seed7-89abcdef") == f"tuning/{study.name}"
-    assert tracking.study_of(study / "smoke-seed8-89abcdef") == f"tuning/{study.name}-check"  # as `tune` logs it
-    assert tracking.study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
+    assert study_of(study / "smoke-seed7-89abcdef") == f"tuning/{study.name}"
+    assert study_of(study / "smoke-seed8-89abcdef") == f"tuning/{study.name}-check"
+    assert study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
 
 
 def test_a_server_that_never_answers_delays_nothing(folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
