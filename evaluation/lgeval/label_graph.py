@@ -151,11 +151,9 @@ def merges(graph: Graph) -> dict[tuple[str, str], Set[str]]:
 def segment(graph: Graph) -> Segments:
     """The objects and their relations. For each of its labels a primitive is in one object: itself and all that an
     edge with this label, in either direction, joins to it. A relation's label is on every edge from parent to child."""
-    nodes, edges, joined = graph.nodes, graph.edges, merges(graph)
-    if not joined:
-        return _each_alone(nodes, edges)
+    nodes, edges = graph.nodes, graph.edges
     groups: dict[str, dict[str, set[str]]] = {}  # primitive -> label -> its object
-    for (one, other), common in joined.items():
+    for (one, other), common in merges(graph).items():
         for primitive, neighbor in ((one, other), (other, one)):
             by_label = groups.setdefault(primitive, {label: {primitive} for label in nodes[primitive]})
             for label in common:
@@ -182,15 +180,4 @@ def segment(graph: Graph) -> Segments:
             else:
                 if possible:
                     segments.relations.setdefault((parent, child), set()).update(possible)
-    return segments
-
-
-def _each_alone(nodes: Mapping[str, Set[str]], edges: Mapping[tuple[str, str], Set[str]]) -> Segments:
-    """The same of a graph whose objects are single primitives, as those of nearly all symLGs are: in half the time."""
-    alone = {primitive: frozenset([primitive]) for primitive in nodes}
-    segments = Segments({alone[primitive]: set(labels) for primitive, labels in nodes.items()}, {}, alone)
-    for (one, other), labels in edges.items():
-        possible = labels - nodes[one] - nodes[other]
-        if possible and one != other and labels != NO_EDGE:
-            segments.relations[alone[one], alone[other]] = set(possible)
     return segments

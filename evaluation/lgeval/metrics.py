@@ -56,10 +56,7 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
     cost, classes, relabeled, segments = _merge_errors(prediction, truth, inter)
     d_s = cost - classes
     roots = sum(math.sqrt(max(errors, 0) / n_edges) for errors in (d_s, d_l)) if n_edges else 0.0
-    true = segment(truth)
-    # Equal graphs may list labels in different orders, which matters to primitives in several objects.
-    same = prediction == truth and all(len(primitives) == 1 for primitives in true.objects)
-    predicted = true if same else segment(prediction)
+    predicted, true = segment(prediction), segment(truth)
     metrics = {
         "D_B": d_c + d_l,
         "D_C": d_c,
