@@ -91,8 +91,6 @@ class Members:
     """Those of a row, nested rows flattened. Empty groups vanish, but one at the end is remembered:
     a script on the row then starts a member of its own, attached to nothing."""
 
-    __slots__ = ("ends_empty", "items")
-
     def __init__(self, parts: list["Item | Members"]) -> None:
         self.items: list[Item] = []
         self.ends_empty = False
@@ -127,15 +125,21 @@ SCRIPTS = {
 SHIFTED = ("msub", "msup")
 
 
+class Symbol(NamedTuple):
+    """An Object to be, which the converter would give the id `name`_`number`; `number` is its place in the document."""
+
+    label: str
+    name: str
+    number: int
+    place: int
+
+
 class Builder:
     """Collects symbols and relations while the elements are converted from the leaves up."""
 
     def __init__(self, edition: Edition) -> None:
         self.edition = edition
-        self.labels: list[str] = []
-        self.places: list[int] = []
-        self.names: list[str] = []  # an object's id is its name and a running number
-        self.numbers: list[int] = []  # places in the document, which the converter numbers its ids by
+        self.symbols: list[Symbol] = []
         self.edges: dict[tuple[int, int], str] = {}
         self.drawn: list[int | None] = []  # fractions and roots, which the converter lists after all other symbols
         self.lost: list[int | None] = []  # from the first label that ends the reading of that list
@@ -154,14 +158,12 @@ class Builder:
         return item
 
     def object(self, label: str, name: str, number: int, place: int = -1) -> Item:
-        """Add an object without relations; the converter would give it the id `name`_`number`."""
-        if len(self.labels) == MAX_SYMBOLS:  # tokens are counted before, but one may be a number of many digits
+        """Add an object without relations."""
+        if len(self.symbols) == MAX_SYMBOLS:  # tokens are counted before, but one may be a number of many digits
             raise Unconverted(f"more than {MAX_SYMBOLS} symbols")
-        self.labels.append(label)
-        self.places.append(place)
-        self.names.append(name)
-        self.numbers.append(number)
-        return Item(len(self.names) - 1, len(self.names) - 1)
+        at = len(self.symbols)
+        self.symbols.append(Symbol(label, name, number, place))
+        return Item(at, at)
 
     def build(self, root: Element, number: int) -> Fragment:
         """Convert an element and its descendants, without recursion; `number` is its place in the document."""
@@ -274,13 +276,17 @@ class Builder:
         parents: dict[int, list[tuple[int, str]]] = {}
         for (parent, child), relation in self.edges.items():
             parents.setdefault(child, []).append((parent, relation))
+
+        def in_file(step: tuple[int, str]) -> tuple[str, tuple[int, str]]:
+            symbol = self.symbols[step[0]]
+            return f"{symbol.name}_{symbol.number}]", step
+
         parent_of: dict[int, tuple[int, str]] = {}
         for child, steps in parents.items():
-            if len(steps) > 1:
-                steps.sort(key=lambda step: (f"{self.names[step[0]]}_{self.numbers[step[0]]}]", step))
+            steps.sort(key=in_file)
             parent_of[child] = next((step for step in steps if step[1] != "Inside"), steps[-1])
         paths: dict[int, str] = {}
-        for number in range(len(self.names)):
+        for number in range(len(self.symbols)):
             chain = [number]
             while chain[-1] in parent_of and chain[-1] not in paths:
                 chain.append(parent_of[chain[-1]][0])
@@ -288,10 +294,10 @@ class Builder:
             for at in reversed(chain):
                 relation = parent_of[at][1]
                 path = paths[at] = path + RELATIONS.get(relation, relation)
-        ids = [f"{name}_{number}" for number, name in enumerate(self.names, 1)]
+        ids = [f"{symbol.name}_{number}" for number, symbol in enumerate(self.symbols, 1)]
         lost = {*self.lost, *self.drawn} if self.lost else set()
-        every = enumerate(zip(ids, self.labels, self.places, strict=True))
-        objects = (Object(id_, label, paths[at], place) for at, (id_, label, place) in every if at not in lost)
+        every = enumerate(zip(ids, self.symbols, strict=True))
+        objects = (Object(id_, one.label, paths[at], one.place) for at, (id_, one) in every if at not in lost)
         edges = ((a, b, relation) for (a, b), relation in self.edges.items() if not lost & {a, b})
         return SymLG(tuple(objects), tuple(Relation(ids[a], ids[b], relation) for a, b, relation in edges))
 
