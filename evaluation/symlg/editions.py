@@ -7,14 +7,12 @@ from hmerbench.evaluation import InputError
 
 
 class Reading(NamedTuple):
-    """How a version of pandoc parses LaTeX (the TeX reader of its library texmath); the defaults are pandoc 1.19's."""
+    r"""How a version of pandoc parses LaTeX (the TeX reader of its library texmath). In the newer one, ( ... ), [ ... ]
+    and | ... | are groups, to which a script attaches as a whole, \sqrt without an argument is an object, [ ... ] and
+    \{ are no arguments, and \dotsb, \hdots and their like are symbols."""
 
     name: str
-    pairs_brackets: bool = False  # ( ... ), [ ... ] and | ... | are groups, to which a script attaches as a whole
-    bracket_arguments: bool = True  # [ ... ] is one argument of \frac or \sqrt, as { ... } is
-    bare_roots: bool = False  # \sqrt without an argument is an object
-    brace_arguments: bool = True  # \{ is an argument
-    newer_symbols: bool = False  # \dotsb, \hdots and their like are symbols
+    newer: bool = False
 
 
 class Edition(NamedTuple):
@@ -46,14 +44,7 @@ class Rules(NamedTuple):
 
 
 _PANDOC_1 = Reading("pandoc-1.19")
-_PANDOC_2 = Reading(
-    "pandoc-2.17",
-    pairs_brackets=True,
-    bracket_arguments=False,
-    bare_roots=True,
-    brace_arguments=False,
-    newer_symbols=True,
-)
+_PANDOC_2 = Reading("pandoc-2.17", newer=True)
 _CROHME2019 = Edition("crohme2019", "1.4", "0.3.5")
 _MIXED = _CROHME2019._replace(name="mixed", lgeval="0.3.8", inter=False, whole_pairs=True)
 _CURRENT = _MIXED._replace(name="current", conv="1.5", second_inside=False, splits_numbers=True)

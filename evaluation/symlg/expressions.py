@@ -19,7 +19,7 @@ from collections.abc import Generator
 from typing import Any
 
 from hmerbench.evaluation.symlg import latex_commands as tex
-from hmerbench.evaluation.symlg.builder import SPACE, Element, fenced, row, ungrouped
+from hmerbench.evaluation.symlg.builder import SPACE, Element, fenced, name_of, row, ungrouped
 from hmerbench.evaluation.symlg.editions import Rules
 from hmerbench.evaluation.symlg.graph import MAX_SYMBOLS, Unconverted, bounded
 
@@ -43,13 +43,28 @@ _PARTNERS = {"(": ")", "[": "]", "|": "|"}
 Parser = Generator[Any, Any, Element]
 
 
-class Cursor:
-    """The tokens of a formula, and the number of the next. Raises Unconverted for an empty or a too long one."""
+def run(parser: Parser) -> Element:
+    """Run a parser and those that it yields, on a stack of our own."""
+    stack: list[Parser] = [parser]
+    value: Any = None
+    while stack:
+        try:
+            stack.append(stack[-1].send(value))
+            value = None
+        except StopIteration as stop:
+            stack.pop()
+            value = stop.value
+    return value
+
+
+class Expressions:
+    """Reads everything but commands with a grammar of their own, from the tokens of a formula; `at` is the number of
+    the next. Raises Unconverted for an empty or a too long formula."""
 
     def __init__(self, latex: str, rules: Rules) -> None:
         self.latex = bounded(latex)
-        self.reading = rules.reading
-        pattern = _NEWER if self.reading.newer_symbols else _OLDER
+        self.newer = rules.reading.newer
+        pattern = _NEWER if self.newer else _OLDER
         found = list(pattern.finditer(latex))
         if not found:
             raise Unconverted("empty expression")
@@ -58,6 +73,13 @@ class Cursor:
         self.spans = [match.span() for match in found]
         self.tokens = [*(IGNORED if _LEFT_OUT.match(match[0]) else match[0] for match in found), END]
         self.at = 0
+        self.symbols = tex.NEWER if self.newer else tex.OLDER
+        self.sizes = tex.SIZES if self.newer else tex.SIZES[:1]
+        self.only_in_expr = (r"\operatorname", *self.sizes)
+        self.closed = self._closed()
+        # Kept where brackets are paired: each place's expr with its end; the places that no such closer follows.
+        self.memo: dict[int, tuple[int, Element]] = {}
+        self.unclosed: dict[str, set[int]] = {closer: set() for closer in _PARTNERS.values()}
 
     def failure(self) -> Unconverted:
         """Why the next token does not fit."""
@@ -99,41 +121,11 @@ class Cursor:
             self.at += 1
         return "".join(self.tokens[start : self.at])
 
-
-def run(parser: Parser) -> Element:
-    """Run a parser and those that it yields, on a stack of our own."""
-    stack: list[Parser] = [parser]
-    value: Any = None
-    while stack:
-        try:
-            stack.append(stack[-1].send(value))
-            value = None
-        except StopIteration as stop:
-            stack.pop()
-            value = stop.value
-    return value
-
-
-class Expressions(Cursor):
-    """Reads everything but commands with a grammar of their own."""
-
-    def __init__(self, latex: str, rules: Rules) -> None:
-        super().__init__(latex, rules)
-        newer = self.reading.newer_symbols
-        self.symbols = tex.NEWER if newer else tex.OLDER
-        self.sizes = tex.SIZES if newer else tex.SIZES[:1]
-        self.only_in_expr = (r"\operatorname", *self.sizes)
-        self.closed = self._closed()
-        # Kept where brackets are paired: each place's expr with its end; the places that no such closer follows.
-        self.memo: dict[int, tuple[int, Element]] = {}
-        self.unclosed: dict[str, set[int]] = {closer: set() for closer in _PARTNERS.values()}
-
     def _closed(self) -> set[int]:
         """The places of each [ that a ] follows in the same group."""
         found: set[int] = set()
         open_groups = [False]  # from the right: is there a ] further on in this group?
-        for at in range(len(self.tokens) - 1, -1, -1):
-            token = self.tokens[at]
+        for at, token in reversed([*enumerate(self.tokens)]):
             if token == "}":
                 open_groups.append(False)
             elif token == "{" and len(open_groups) > 1:
@@ -148,7 +140,12 @@ class Expressions(Cursor):
         raise NotImplementedError
 
     def operator_name(self) -> Parser:
-        raise NotImplementedError
+        r"""\operatorname { l i m }: its letters are the name of one symbol."""
+        self.take("*")
+        name = name_of((yield self.token()))
+        if name is None:
+            raise Unconverted(r"\operatorname of something other than a name")
+        return Element("mo", name)
 
     def group(self, closer: str) -> Parser:
         parts = yield from self.exprs((closer,))
@@ -186,7 +183,7 @@ class Expressions(Cursor):
         self.take(*self.sizes)
         base = yield (self.operator_name() if self.take(r"\operatorname") else self.atom())
         element = yield self.scripts(base)
-        if self.reading.pairs_brackets:
+        if self.newer:
             self.memo[start] = (self.at, element)
         return element
 
@@ -221,7 +218,7 @@ class Expressions(Cursor):
                 return Element("mn", token, (), self.place(self.at))
         if len(token) == 1 and (token.isalpha() or not token.isascii()):
             return Element("mi", token, (), self.place(self.at))
-        if self.reading.pairs_brackets and token in _PARTNERS:
+        if self.newer and token in _PARTNERS:
             return None
         text = self.symbols.anywhere.get(token)
         return None if text is None else Element("mo", text, (), self.place(self.at))
@@ -278,7 +275,7 @@ class Expressions(Cursor):
         if self.take("."):
             return ""
         token = self.tokens[self.at]
-        text = tex.BRACKETS.get(token) or (tex.ANGLES.get(token) if self.reading.pairs_brackets else None)
+        text = tex.BRACKETS.get(token) or (tex.ANGLES.get(token) if self.newer else None)
         if text is None:
             raise self.failure()
         self.at += 1
@@ -287,14 +284,13 @@ class Expressions(Cursor):
 
     def is_argument(self, token: str) -> bool:
         """Whether a command is an argument without braces."""
-        known = token in self.symbols.arguments and (token != r"\{" or self.reading.brace_arguments)
-        return known or token in tex.SPACES
+        return token in self.symbols.arguments or token in tex.SPACES
 
     def token(self) -> Parser:
         """An argument: a group, or without braces one symbol or one character."""
         token = self.tokens[self.at]
         self.at += 1
-        if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
+        if token == "{" or (token == "[" and not self.newer and self.at - 1 in self.closed):
             part = yield self.group("}" if token == "{" else "]")
         elif self.is_argument(token):
             text = None if token in tex.SPACES else self.symbols.arguments[token]

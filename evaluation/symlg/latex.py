@@ -49,7 +49,7 @@ class _Reader(Expressions):
         return row(parts)
 
     def command(self, token: str) -> Parser:
-        start, newer = self.at, self.reading.newer_symbols
+        start, newer = self.at, self.newer
         if token in STOPS:
             raise self.failure()
         self.at += 1
@@ -65,7 +65,7 @@ class _Reader(Expressions):
         if token in (r"\sqrt", r"\surd"):
             follows = self.tokens[self.at]
             argument = self.is_argument(follows) or not (follows in ("", "}") or follows.startswith("\\"))
-            if token == r"\sqrt" and self.reading.bare_roots and not argument:
+            if token == r"\sqrt" and self.newer and not argument:
                 return Element("mo", "√")
             index = [(yield self.group("]"))] if self.take("[") else []
             self.skip_ignored()
@@ -146,7 +146,7 @@ class _Reader(Expressions):
             before, after = ([Element("mo", text) for text in texts if text] for texts in ((opening, name), (closing,)))
             return Element("mrow", "", (SPACE, *before, *ungrouped([modulus]), *after))
         self.need("{")
-        start = self.spans[self.at][0] if self.at < len(self.spans) else 0
+        start = self.spans[self.at - 1][1]
         while self.tokens[self.at] not in ("}", END):
             self.at += 1
         self.need("}")
@@ -158,14 +158,14 @@ class _Reader(Expressions):
         r"""The bracket after \big, or (pandoc 2.17) the operator."""
         token = self.tokens[self.at]
         text = tex.BRACKETS.get(token)
-        if text is None and self.reading.newer_symbols and token in tex.OPERATORS:
+        if text is None and self.newer and token in tex.OPERATORS:
             text = self.symbols.anywhere[token]
         self.at += text is not None
         return text
 
     def negated(self) -> str | None:
         r"""The symbol after \not, struck out; None where pandoc refuses it."""
-        known = tex.NEGATIONS if self.reading.newer_symbols else tex.OLDER_NEGATIONS
+        known = tex.NEGATIONS if self.newer else tex.OLDER_NEGATIONS
         text = known.get(self.tokens[self.at])
         self.at += text is not None
         return text
@@ -174,7 +174,7 @@ class _Reader(Expressions):
         r"""\mathop, \mathrel, ...: of one symbol, that symbol; \mathop of a name is an operator of that name."""
         part = yield self.atom()
         members = part.children if is_group(part) else (part,)
-        if not self.reading.newer_symbols:
+        if not self.newer:
             named = name == r"\mathop" and not is_symbol(part)
             return part if not named or (text := name_of(part)) is None else Element("mo", text)
         if len(members) == 1 and is_symbol(members[0]):
@@ -196,10 +196,10 @@ class _Reader(Expressions):
 
     def environment(self) -> Parser:
         r"""\begin { matrix } a & b \\ c & d \end { matrix }: a table, in brackets or without."""
-        name, strict = self.environment_name(), self.reading.pairs_brackets
+        name = self.environment_name()
         opening, closing = tex.ENVIRONMENTS[name]
-        if name == "array" or (name.endswith("matrix") and not strict):
-            self.skip_alignments(required=strict)
+        if name == "array" or (name.endswith("matrix") and not self.newer):
+            self.skip_alignments()
         elif name in ("alignat", "alignedat"):
             self.need("{")
             yield self.group("}")
@@ -214,7 +214,7 @@ class _Reader(Expressions):
             rows.append(Element("mtr", children=tuple(cells)))
             if not self.take("\\\\"):
                 break
-            if self.tokens[self.at] == "[" and (not strict or name in _LOOSE or self.glued()):
+            if self.tokens[self.at] == "[" and (not self.newer or name in _LOOSE or self.glued()):
                 self.at += 1
                 yield self.group("]")  # a height
         if not rows and name not in tex.MAY_BE_EMPTY:
@@ -249,18 +249,18 @@ class _Reader(Expressions):
         self.skip_ignored()
         return name
 
-    def skip_alignments(self, required: bool) -> None:
+    def skip_alignments(self) -> None:
         """{ c|c }: letters, and for pandoc 2.17 bars, without blanks between them; else the group is content."""
         start = self.at
         if self.take("{"):
             while self.at == start + 1 or self.glued():
-                if not self.tokens[self.at].isalpha() and not (required and self.tokens[self.at] == "|"):
+                if not self.tokens[self.at].isalpha() and not (self.newer and self.tokens[self.at] == "|"):
                     break
                 self.at += 1
             if self.take("}"):
                 return
             self.at = start
-        if required:
+        if self.newer:
             raise self.failure()
 
     def stack(self) -> Parser:
@@ -277,14 +277,6 @@ class _Reader(Expressions):
                 yield self.group("]")  # a height
         self.need("}")
         return Element("mtable", "", tuple(rows))
-
-    def operator_name(self) -> Parser:
-        r"""\operatorname { l i m }: its letters are the name of one symbol."""
-        self.take("*")
-        name = name_of((yield self.token()))
-        if name is None:
-            raise Unconverted(r"\operatorname of something other than a name")
-        return Element("mo", name)
 
     def text(self) -> Element:
         r"""\text { ... }: left out; a blank at either end leaves an empty row."""

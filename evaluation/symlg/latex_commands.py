@@ -53,23 +53,21 @@ class Symbols(NamedTuple):
     accents: dict[str, tuple[str, str]]
 
 
-def _symbols(anywhere: dict[str, str], accents: dict[str, tuple[str, str]]) -> Symbols:
-    # As arguments, the brackets of two pairs are refused, and some others are other characters.
-    refused = (r"\lvert", r"\rvert", r"\lVert", r"\rVert")
+# As arguments, some brackets are refused, and others are other characters.
+_REFUSED = {r"\lvert", r"\rvert", r"\lVert", r"\rVert"}
+_OTHERS = {r"\sqrt": _ROOT, r"\|": "‖"}
+_OTHERS |= {r"\langle": "\u2329", r"\rangle": "\u232a", r"\llbracket": "〚", r"\rrbracket": "〛"}
+
+
+def _symbols(anywhere: dict[str, str], accents: dict[str, tuple[str, str]], refused: set[str]) -> Symbols:
     arguments = {name: text for name, text in anywhere.items() if name not in refused}
-    arguments |= {
-        r"\sqrt": _ROOT,
-        r"\langle": "\u2329",
-        r"\rangle": "\u232a",
-        r"\llbracket": "〚",
-        r"\rrbracket": "〛",
-        r"\|": "‖",
-    }
-    return Symbols(anywhere, arguments, ACCENTS | accents)
+    return Symbols(anywhere, arguments | _OTHERS, ACCENTS | accents)
 
 
 NEWER = _symbols(
-    SYMBOLS, {r"\underline": ("munder", "_"), r"\vertoverlay": ("mover", "\u20d2"), r"\not": ("mover", "\u0338")}
+    SYMBOLS,
+    {r"\underline": ("munder", "_"), r"\vertoverlay": ("mover", "\u20d2"), r"\not": ("mover", "\u0338")},
+    _REFUSED | {r"\{"},
 )
 # pandoc 1.19 lacks a few and has another character for one; else its table (that of texmath 0.9.4.4) is the same.
 _LATER = (r"\dotsb", r"\dotsc", r"\dotsi", r"\dotsm", r"\dotso", r"\hdots")
@@ -77,6 +75,7 @@ _EARLIER = {r"\circledcirc": "◎", r"\mod": "mod"}
 OLDER = _symbols(
     {name: text for name, text in SYMBOLS.items() if name not in _LATER} | _EARLIER,
     {r"\underline": ("munder", "\u0332")},
+    _REFUSED,
 )
 SPACES = frozenset([r"\!", r"\,", r"\>", r"\:", r"\;", "\\ ", r"\quad", r"\qquad", "~"])
 ANGLES = {"<": "⟨", ">": "⟩"}  # after \left and \right, since pandoc 2.17
