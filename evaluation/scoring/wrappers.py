@@ -72,10 +72,6 @@ _LINES = re.compile(
     re.DOTALL,
 )
 _COLUMNS = re.compile(r"\s*\{\s*\d+\s*\}")  # how many alignat has
-_SUSPECT = re.compile(
-    r"[$＄`]|\\(?:[\[()\]]|(?:tag|begin|boxed|notag|l?eqno|newline|par)(?![^\W\d_]))|~~~|\*\*|\\\\\s*(?:\[[^\[\]]*\]\s*)?$"
-    rf"|[>\]*_\"”“»'’]\s*$|^\s*[<\[*_\"“„«'‘]|^\s*[#\w][#\w ]*[:：\n]|{_INVISIBLE.pattern}"
-)
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)%[^\n]*\n")
 
@@ -122,7 +118,7 @@ def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
     if thought := _THOUGHT.match(body):
         body = body[thought.end() :]
     as_file = prediction_file(key, without_comments(source).split()) if listed else source
-    if not (thought or _SUSPECT.search(body)) or len(body) > MAX_CHARACTERS:
+    if len(body) > MAX_CHARACTERS:
         predictions.add(key, as_file, [], True)
         return
     marked = not listed or _DOLLAR.search(body) is not None

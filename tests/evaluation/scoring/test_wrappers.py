@@ -212,8 +212,11 @@ def test_a_comment_ends_with_its_line(tmp_path: Path, truth: str, form: str, wra
     assert evaluate(written(tmp_path, form, texts), truth, NO_FIELDS, raw=raw).score.exact == 3
 
 
-def test_a_percent_sign_among_sentences_is_no_comment(tmp_path: Path, truth: str):
-    texts = {key: f"I am 95% sure: ${text}$\nwith 5 \\% of doubt" for key, text in TRUTH.items()}
+@pytest.mark.parametrize("said", ["I am 95% sure: ${}$\nwith 5 \\% of doubt", "### What I read (as LaTeX)\n{}"])
+def test_a_percent_sign_among_sentences_is_no_comment_and_a_heading_may_have_any_characters(
+    tmp_path: Path, truth: str, said: str
+):
+    texts = {key: said.format(text) for key, text in TRUTH.items()}
     assert evaluate(written(tmp_path, "json", texts), truth, NO_FIELDS).score.exact == 3
 
 
