@@ -124,7 +124,7 @@ class Batching(Strict):
 
 
 class Optimizer(Strict):
-    """The optimizer and its settings; `clip` limits the gradient norm, None: no limit."""
+    """The optimizer and its settings."""
 
     name: Literal["sgd", "adadelta", "adamw", "muon"] = "sgd"
     """sgd, without Nesterov momentum | adadelta, of BTTR's authors | adamw | muon (4.1)"""
@@ -139,8 +139,7 @@ class Optimizer(Strict):
 
 
 class Schedule(Strict):
-    """`plateau` multiplies the learning rate by `factor` after `patience` validations without gain; `cosine` decays it
-    to 0."""
+    """How the learning rate changes in a training."""
 
     name: Literal["plateau", "cosine"] = "plateau"
     """plateau: times `factor` when validation stops improving | cosine: decays to 0 (program)"""

@@ -44,11 +44,10 @@ class Check:
 
 def examine(crohme: Path | None, results: Path, ptb: Path | None = None) -> list[Check]:
     """Run all checks. Nothing is written except a temporary file."""
-    machine_checks = (machine, packages, torch_and_devices, opencv, openmp, shared_memory)
-    data_checks = (partial(data, crohme, results), partial(text, ptb))
-    job_checks = (partial(disk, results), *data_checks, scorer, partial(tracking, crohme, results))
+    of_machine = (machine, packages, torch_and_devices, opencv, openmp, shared_memory, partial(disk, results))
+    of_job = (partial(data, crohme, results), partial(text, ptb), scorer, partial(tracking, crohme, results))
     findings: list[Check] = []
-    for check in (*machine_checks, *job_checks):
+    for check in (*of_machine, *of_job):
         try:
             findings += check()
         except Exception as error:

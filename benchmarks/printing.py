@@ -23,17 +23,14 @@ class Console(rich.Console):
         super().print(*lines, **options)
 
 
-# no markup: names and paths may look like it
-console = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
+def _console(terminal: bool, **options: Any) -> Console:
+    """Without markup: names and paths may look like it."""
+    return Console(highlight=False, markup=False, soft_wrap=True, width=None if terminal else 130, **options)
+
+
+console = _console(sys.stdout.isatty())
 # for progress and warnings, which in a notebook would become part of what it shows
-err_console = Console(
-    stderr=True,
-    highlight=False,
-    markup=False,
-    soft_wrap=True,
-    width=None if sys.stderr.isatty() else 130,
-    force_jupyter=False,
-)
+err_console = _console(sys.stderr.isatty(), stderr=True, force_jupyter=False)
 
 
 def show(title: str, rows: Sequence[Mapping[str, object]], caption: str | None = None) -> None:
