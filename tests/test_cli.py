@@ -168,7 +168,7 @@ def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, line: str, words
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("reproduce --recipes comer-fusoin", "no recipe called 'comer-fusoin'"),
+        ("reproduce --recipes comer-fusoin", "no recipe called 'comer-fusoin': choose one of bttr, "),
         ("reproduce --preset smal", "no preset called 'smal'"),
         ("train --recipe bttr --preset smal", "no preset called 'smal'"),
         ("tune --recipe btr", "no recipe called 'btr'"),

@@ -403,15 +403,6 @@ def test_a_folder_whose_model_holds_nothing_is_refused(tmp_path):
         RunFolder(tmp_path, made).refuse_training()
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UserError, match=r"no recipe called 'comer'.*comer-fusion"):
-        resolve("comer", "paper", 7)
-    with pytest.raises(UserError, match=r"no preset called 'ink': choose one of gpu, large, "):
-        resolve("comer-fusion", "ink", 7)
-    with pytest.raises(UserError, match="no such file"):
-        resolve("comer-fusion", "nowhere.yaml", 7)
-
-
 def test_a_file_with_the_name_of_a_shipped_recipe_is_that_recipe(tmp_path):
     """Settings by which the paper's rows differ tell no seeds of a row apart."""
     (mine := tmp_path / "bttr.yaml").write_text(shipped := (ROOT / "benchmarks/recipes/bttr.yaml").read_text())

@@ -19,20 +19,8 @@ from tests.helpers.fork_server import forked
 
 NETWORK = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=24, dc=4)
 LANGUAGE = LanguageConfig(character_size=2, widths=2, filters=2, hidden=4)
-TINY = bench.Sizes(
-    NETWORK,
-    32,
-    64,
-    beam=2,
-    steps=5,
-    many_steps=9,
-    batch=2,
-    train_batch=2,
-    tokens=4,
-    language=LANGUAGE,
-    lexicon=50,
-    columns=(3, 2),
-)
+SEARCH = {"beam": 2, "steps": 5, "many_steps": 9, "batch": 2}
+TINY = bench.Sizes(NETWORK, 32, 64, **SEARCH, train_batch=2, tokens=4, language=LANGUAGE, lexicon=50, columns=(3, 2))
 COLUMNS = ["benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardware", "versions"]
 NAMES = [*bench.cases(TINY), *(f"peak_memory_{name}" for name in bench.PEAKS)]
 
