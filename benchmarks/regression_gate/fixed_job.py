@@ -24,6 +24,7 @@ from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.regression_gate import Values, digest, networks, presets
+from hmerbench.benchmarks.regression_gate.presets import first_steps
 from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
@@ -113,12 +114,14 @@ def parts_of_numerics(typeset: Archive, written: Archive) -> dict[str, Callable[
         "batches": lambda: presets.batch_values(typeset),
         "handwriting": lambda: presets.ink_values(written),
         "limits": lambda: presets.limit_values(typeset),
-        **{f"{preset} steps": partial(presets.first_steps, typeset, preset) for preset in names("presets")},
-        "muon steps": lambda: presets.first_steps(written, "medium", "medium handwriting"),
-        "seed steps": lambda: presets.special_steps(written, "seed 7"),
-        "network steps": lambda: presets.special_steps(written, *presets.OTHER_NETWORKS),
-        "fixed steps": lambda: presets.special_steps(typeset, "fixed statistics"),
-        "plateau steps": lambda: presets.special_steps(typeset, "plateau"),
+        **{f"{preset} steps": partial(first_steps, typeset, preset) for preset in names("presets")},
+        "muon steps": lambda: first_steps(written, "medium", "medium handwriting"),
+        # the seed of the committed runs, recalibrated on fewer batches than there are
+        "seed steps": lambda: first_steps(written, "medium", "seed 7", {"training.recalibrate": 2}, 7),
+        "network steps": lambda: presets.network_steps(written),
+        # the last two epochs have fixed batch-norm statistics
+        "fixed steps": lambda: first_steps(typeset, "medium", "fixed statistics", {"training.fixed_statistics": 0.7}),
+        "plateau steps": lambda: first_steps(typeset, "paper", "plateau", presets.PLATEAU),
         "languages": networks.language_values,
     }
 

@@ -98,18 +98,8 @@ def _schedule(preset: str, config: Config) -> Values:
     }
 
 
-OTHER_NETWORKS = ("bttr-original medium", "densewap medium", "densewap-td medium")  # than CoMER's
-SPECIAL: dict[str, dict[str, Any]] = {  # name -> in what first steps differ from those of `medium`
-    # the last two epochs have fixed batch-norm statistics
-    "fixed statistics": {"changes": {"training.fixed_statistics": 0.7}},
-    # the seed of the committed runs, recalibrated on fewer batches than there are
-    "seed 7": {"changes": {"training.recalibrate": 2}, "seed": 7},
-    # nothing is read right, so the rate falls after the second epoch and the first one's weights stay the best
-    "plateau": {
-        "preset": "paper",
-        "changes": {"training": {"schedule": {"patience": 0}, "validate_every": 1, "batching": {"micro_batches": 1}}},
-    },
-    **{name: {"recipe": name.removesuffix(" medium")} for name in OTHER_NETWORKS},
+PLATEAU = {  # nothing is read right, so the rate falls after the second epoch and the first one's weights stay the best
+    "training": {"schedule": {"patience": 0}, "validate_every": 1, "batching": {"micro_batches": 1}}
 }
 FAST_AVERAGE = 0.3  # decay of averaged weights in the first steps: a preset's is reached after 1,000 steps or so
 
@@ -143,10 +133,11 @@ def first_steps(
     return values | {f"{name}: loss of the weights": loss}
 
 
-def special_steps(archive: Archive, *names: str) -> Values:
+def network_steps(archive: Archive) -> Values:
+    """The first steps of other networks than CoMER's."""
     values: Values = {}
-    for name in names:
-        values |= first_steps(archive, **{"preset": "medium", "name": name, **SPECIAL[name]})
+    for recipe in ("bttr-original", "densewap", "densewap-td"):
+        values |= first_steps(archive, "medium", f"{recipe} medium", recipe=recipe)
     return values
 
 
