@@ -34,12 +34,10 @@ from hmerbench.benchmarks.recognition.confidence import logp
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.regression_gate.networks import known_network
 from hmerbench.benchmarks.resolve import resolve
-from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.hypothesis import Hypothesis
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import searcher
-from hmerbench.models.network import build
-from hmerbench.models.weights import pack_weights
+from hmerbench.models.weights import load_weights, pack_weights
 from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.pictures import INK, LATEX, PAPER
 from tests.helpers.tiny import tiny_archive, tiny_config, untrained_run
@@ -101,6 +99,21 @@ LARGER: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
     "scan": lambda: ("x.png", PAPER.resize((PAPER.width * 6, PAPER.height * 6), Image.Resampling.BICUBIC), {}),
     "photograph": lambda: ("x.jpg", photograph(), {"quality": 70}),
 }
+
+
+@pytest.fixture
+def program(tmp_path: Path, quick: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[..., tuple]:
+    """`hmerbench recognize` with quick weights, and a.png to read: the exit code, and what was printed to both."""
+    PAPER.save(tmp_path / "a.png")
+
+    def run(*arguments: str | Path, weights: Path | None = quick) -> tuple[int | str | None, str, str]:
+        given = [*(["--weights", weights] if weights else []), *arguments]
+        monkeypatch.setattr(sys, "argv", ["benchmarks", "recognize", *map(str, given)])
+        with pytest.raises(SystemExit) as left:
+            sys.exit(cli.main())
+        return left.value.code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize("kind", AS_STORED)
@@ -192,19 +205,17 @@ def pattern(kind: str, draw: np.random.Generator) -> np.ndarray:
     return image
 
 
-def test_doubtful_results_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doubtful_results_are_reported(tmp_path: Path, program) -> None:
     cv2.imwrite(str(tmp_path / "dots.png"), pattern("dots", np.random.default_rng(0)))
-    PAPER.save(tmp_path / "a.png")
-    assert program(monkeypatch, "--json", tmp_path / "dots.png", tmp_path / "a.png") == 0
-    printed = capsys.readouterr()
-    dots, drawn = (json.loads(line) for line in printed.out.splitlines())
+    code, out, said = program("--json", tmp_path / "dots.png", tmp_path / "a.png", weights=None)
+    dots, drawn = (json.loads(line) for line in out.splitlines())
     assert dots["doubtful"] and dots["confidence"] < 0.2
     assert not drawn["doubtful"] and drawn["latex"] == LATEX and drawn["confidence"] > 0.8
     assert all(other["confidence"] < drawn["confidence"] for other in drawn["nbest"][1:])
-    doubt, summary = printed.err.splitlines()
-    assert doubt.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and summary.startswith("read 2 of 2 by ")
+    doubt, summary = said.splitlines()
+    assert (
+        code == 0 and doubt.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and summary.startswith("read 2 of 2 by ")
+    )
 
 
 @pytest.mark.long
@@ -352,14 +363,6 @@ def test_a_closed_pipe_ends_it_quietly(tmp_path: Path, quick: Path) -> None:
     assert (done.stderr.read(), done.wait()) == (b"", 1)
 
 
-def program(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int | str | None:
-    """The exit code of `hmerbench recognize ARGUMENTS`."""
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "recognize", *map(str, arguments)])
-    with pytest.raises(SystemExit) as left:
-        sys.exit(cli.main())
-    return left.value.code
-
-
 def test_on_the_command_line(tmp_path: Path, quick: Path) -> None:
     """Bad images are reported on stderr and by the exit code; the others are recognized."""
     last, hostile = os.fsdecode(b"b\xff.jpg"), "c\n\x1b[31m.png"  # the one is not UTF-8, the other colors a terminal
@@ -373,10 +376,7 @@ def test_on_the_command_line(tmp_path: Path, quick: Path) -> None:
     command = [sys.executable, "-m", "hmerbench", "recognize", "--weights", quick / "best.safetensors", *images]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="surrogateescape")
     assert done.returncode == 1
-    assert (
-        done.stdout
-        == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / last}\t{LATEX}\n{tmp_path}/c\\n\\x1b[31m.png\t{LATEX}\n"
-    )
+    assert done.stdout == "".join(f"{tmp_path / name}\t{LATEX}\n" for name in ("a.png", last, r"c\n\x1b[31m.png"))
     *said, summary = done.stderr.splitlines()
     for line, name in zip(said, ("nowhere.png", "none", "text.png", "line.png"), strict=True):
         assert line.startswith(f"error: {tmp_path / name}: ")
@@ -384,9 +384,8 @@ def test_on_the_command_line(tmp_path: Path, quick: Path) -> None:
 
 
 def test_an_unexpected_error_does_not_stop_the_other_images(
-    tmp_path: Path, quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    PAPER.save(tmp_path / "a.png")
     PAPER.crop((0, 0, 50, 50)).save(tmp_path / "b.png")
     plain = normalize_image._crop
 
@@ -396,72 +395,51 @@ def test_an_unexpected_error_does_not_stop_the_other_images(
         return plain(ink)
 
     monkeypatch.setattr(normalize_image, "_crop", breaks_once)
-    assert program(monkeypatch, "--weights", quick, tmp_path / "b.png", tmp_path / "a.png") == 1
-    printed = capsys.readouterr()
-    assert printed.out == f"{tmp_path / 'a.png'}\t{LATEX}\n"
-    assert printed.err.startswith(f"error: {tmp_path / 'b.png'}: OpenCV: assertion failed\nread 1 of 2 by ")
+    code, out, said = program(tmp_path / "b.png", tmp_path / "a.png")
+    assert (code, out) == (1, f"{tmp_path / 'a.png'}\t{LATEX}\n")
+    assert said.startswith(f"error: {tmp_path / 'b.png'}: OpenCV: assertion failed\nread 1 of 2 by ")
 
 
-def test_one_image_prints_one_line(
-    tmp_path: Path, quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_image_prints_one_line(tmp_path: Path, program, monkeypatch: pytest.MonkeyPatch) -> None:
     """And one on stderr, which names the network and its speed; nothing of matplotlib is needed for them."""
-    PAPER.save(tmp_path / "a.png")
     for module in ("matplotlib", "hmerbench.benchmarks.report.figures.attention"):
         monkeypatch.setitem(sys.modules, module, None)
-    assert program(monkeypatch, "--weights", quick, tmp_path / "a.png") == 0
-    printed = capsys.readouterr()
-    assert printed.out == LATEX + "\n"
-    assert re.fullmatch(
-        r"read 1 of 1 by comer-fusion, \w+, seed 7 \(1\.\d M parameters\), \d+\.\d\d s each\n", printed.err
-    )
-    assert program(monkeypatch, "--weights", tmp_path, tmp_path / "a.png") == 1
-    assert "no such weights" in capsys.readouterr().err
+    code, out, said = program(tmp_path / "a.png")
+    assert (code, out) == (0, LATEX + "\n")
+    assert re.fullmatch(r"read 1 of 1 by comer-fusion, \w+, seed 7 \(1\.\d M parameters\), \d+\.\d\d s each\n", said)
 
 
-def test_json_and_attention_on_the_command_line(
-    tmp_path: Path, quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    PAPER.save(tmp_path / "a.png")
-    options = ("--json", "--nbest", "3", "--show", "--show-prepared")
-    assert program(monkeypatch, "--weights", quick, *options, tmp_path / "a.png") == 0
-    printed, shown = capsys.readouterr(), f"{tmp_path / 'a.png'}.prepared.png"
-    assert printed.err.startswith(f"prepared: {shown} (inverted; scaled by ")
-    assert f"\nattention: {tmp_path / 'a.png'}.attention.png\nread 1 of 1 by " in printed.err
-    answer = json.loads(printed.out)
+def test_json_and_attention_on_the_command_line(tmp_path: Path, program) -> None:
+    shown = f"{tmp_path / 'a.png'}.prepared.png"
+    code, out, said = program("--json", "--nbest", "3", "--show", "--show-prepared", tmp_path / "a.png")
+    assert code == 0 and said.startswith(f"prepared: {shown} (inverted; scaled by ")
+    assert f"\nattention: {tmp_path / 'a.png'}.attention.png\nread 1 of 1 by " in said
+    answer = json.loads(out)
     assert answer["prepared"][0] == "inverted"
-    assert program(monkeypatch, "--weights", quick, "--show-prepared", shown) == 0
-    again = capsys.readouterr()
-    assert "(read as it is)" in again.err and again.out == answer["latex"] + "\n"
+    code, again, said = program("--show-prepared", shown)
+    assert code == 0 and "(read as it is)" in said and again == answer["latex"] + "\n"
     assert answer["image"] == str(tmp_path / "a.png") and answer["latex"] == LATEX and len(answer["nbest"]) == 3
     with Image.open(tmp_path / "a.png.attention.png") as drawn:
         assert drawn.width > 1000
     assert recognizer.files(tmp_path) == [tmp_path / "a.png"]  # not what is shown of it
 
 
-def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, quick: Path, monkeypatch, capsys) -> None:
-    PAPER.save(tmp_path / "a.png")
-
-    def full(*_: object) -> None:
-        raise UserError(f"{tmp_path / 'a.png'}.attention.png: No space left on device; copy the image")
-
+def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, program, quick: Path, monkeypatch) -> None:
+    full = Mock(side_effect=UserError("a.png.attention.png: No space left on device; copy the image"))
     monkeypatch.setattr("hmerbench.benchmarks.report.figures.attention.beside", full)
-    assert program(monkeypatch, "--weights", quick, "--show", tmp_path / "a.png") == 1
-    printed = capsys.readouterr()
-    assert printed.out == LATEX + "\n" and printed.err.startswith("error: ") and "No space left" in printed.err
+    code, out, said = program("--show", tmp_path / "a.png")
+    assert (code, out) == (1, LATEX + "\n") and said.startswith("error: a.png.attention.png: No space left")
     monkeypatch.setattr("hmerbench.benchmarks.files.os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
-    assert program(monkeypatch, "--weights", quick, "--show-prepared", *[tmp_path / "a.png"] * 2) == 1
-    assert capsys.readouterr().out.count(LATEX) == 2  # the second is read though the first's cannot be shown
+    code, out, _ = program("--show-prepared", *[tmp_path / "a.png"] * 2)
+    assert code == 1 and out.count(LATEX) == 2  # the second is read though the first's cannot be shown
     monkeypatch.setattr("builtins.print", Mock(side_effect=[OSError(errno.ENOSPC, "No space left"), None, None]))
     with pytest.raises(OSError, match="No space left"):  # of the output, which is no fault of the picture
         cli.app(["recognize", "--weights", str(quick), str(tmp_path / "a.png")], standalone_mode=False)
 
 
-def test_a_low_confidence_is_not_rounded_up_to_the_limit(tmp_path: Path, quick: Path, monkeypatch, capsys) -> None:
-    PAPER.save(tmp_path / "a.png")
+def test_a_low_confidence_is_not_rounded_up_to_the_limit(tmp_path: Path, program, monkeypatch) -> None:
     monkeypatch.setattr(recognizer, "calibration", lambda: lambda _: 0.49999)
-    assert program(monkeypatch, "--weights", quick, tmp_path / "a.png") == 0
-    assert "of readings as uncertain as this one, 49.9 % are right" in capsys.readouterr().err
+    assert "of readings as uncertain as this one, 49.9 % are right" in program(tmp_path / "a.png")[2]
 
 
 # --------------------------------------------------------------------------------------------------- weights
@@ -477,19 +455,13 @@ def test_unusable_weights_are_refused(tmp_path: Path) -> None:
         Recognizer.load(tmp_path / "lone.safetensors")
 
 
-def test_weights_that_overflow_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tiny_config(tiny_archive(tmp_path / "archive"))
-    model = build(config.model)
-    assert isinstance(model, CoMER)
-    torch.nn.init.constant_(model.decoder.proj.weight, 3e38)  # finite, unlike the sums that it takes part in
-    (tmp_path / "best.safetensors").write_bytes(pack_weights(model))
-    (tmp_path / "config.yaml").write_text(config.to_yaml())
-    PAPER.save(tmp_path / "a.png")
-    assert program(monkeypatch, "--weights", tmp_path, "--json", tmp_path / "a.png") == 1
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.startswith(f"error: {tmp_path / 'a.png'}: the network overflows")
+def test_weights_that_overflow_are_refused(tmp_path: Path, program) -> None:
+    run = untrained_run(tmp_path, tiny_config(tiny_archive(tmp_path / "archive")))
+    model = load_weights(run.weights_file)
+    torch.nn.init.constant_(model.get_parameter("decoder.proj.weight"), 3e38)  # finite, unlike its sums
+    run.write("best.safetensors", pack_weights(model))
+    code, out, said = program("--json", tmp_path / "a.png", weights=tmp_path)
+    assert (code, out) == (1, "") and said.startswith(f"error: {tmp_path / 'a.png'}: the network overflows")
 
 
 def test_recognizing_has_one_thread_and_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
