@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -180,10 +181,8 @@ def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, line: str, words
 def test_a_misspelt_name_is_refused_before_data_is_made(
     in_process: Run, monkeypatch: pytest.MonkeyPatch, command: str, words: str
 ) -> None:
-    def make(*_: object, **__: object) -> None:
-        raise AssertionError("data was opened")
-
-    monkeypatch.setattr("hmerbench.benchmarks.runs.workspace.open_data", make)
+    made = Mock(side_effect=AssertionError("data was opened"))
+    monkeypatch.setattr("hmerbench.benchmarks.runs.workspace.open_data", made)
     code, said = in_process(*command.split())
     assert code == 1 and words in said
 

@@ -13,6 +13,7 @@ from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -132,10 +133,7 @@ def test_conflicting_libraries_and_lack_of_space(tmp_path: Path, monkeypatch: py
 
 
 def test_unwritable_results_and_bad_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: object) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", Mock(side_effect=OSError(30, "Read-only file system")))
     assert_fixable(only(doctor.disk(tmp_path)), "broken", "Read-only")
     (tmp_path / "junk.zip").write_bytes(b"PK junk")
     for path in ("junk.zip", "nowhere.zip"):
@@ -224,11 +222,8 @@ def test_a_database_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_failing_check_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing() -> Iterator[Check]:
-        raise RuntimeError("out of order")
-
     for name in ("packages", "torch_and_devices", "opencv", "scorer"):
-        monkeypatch.setattr(doctor, name, failing)
+        monkeypatch.setattr(doctor, name, Mock(side_effect=RuntimeError("out of order")))
     checks = doctor.examine(None, tmp_path)
     assert sum("out of order" in check.words for check in checks) == 4 and checks[-1].name == "tracking"
 
@@ -318,17 +313,13 @@ def test_an_outdated_driver_is_an_error(monkeypatch):
     words = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by …"
 
     def fails(reason: str) -> None:
-        def init() -> None:
-            raise RuntimeError(reason)
-
-        monkeypatch.setattr(torch.cuda, "init", init)
+        monkeypatch.setattr(torch.cuda, "init", Mock(side_effect=RuntimeError(reason)))
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # Ray sets it to nothing in processes without a GPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     fails(words)
-    with pytest.raises(
-        UserError, match=r"^The NVIDIA driver .* \(found version 11040\); update it, or set CUDA_VISIBLE"
-    ):
+    old = r"^The NVIDIA driver .* \(found version 11040\); update it, or set CUDA_VISIBLE"
+    with pytest.raises(UserError, match=old):
         best_device()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert best_device() == torch.device("cpu")

@@ -85,17 +85,12 @@ def test_a_table_with_other_columns_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "cpu.csv").read_text() == "a,b\n1,2\n"
 
 
-def test_nothing_is_measured_in_emulated_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "bf16_unit", lambda device: None)
-    with pytest.raises(UserError, match="--only train_step_bf16: no benchmark has this name"):
-        bench.bench(tmp_path, ["train_step_bf16"], 1, TINY)
-
-
-def test_bad_arguments(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match="--only nonsense: no benchmark has this name; choose from search_beam10_30steps_fp32"
-    ):
-        bench.bench(tmp_path, ["nonsense"], 5, TINY)
+@pytest.mark.parametrize(("name", "unit"), [("nonsense", "a unit"), ("train_step_bf16", None)])
+def test_an_unknown_benchmark_or_emulated_bf16_is_refused(tmp_path: Path, monkeypatch, name: str, unit: str) -> None:
+    monkeypatch.setattr(bench, "bf16_unit", lambda device: unit)
+    known = f"--only {name}: no benchmark has this name; choose from search_beam10_30steps_fp32"
+    with pytest.raises(UserError, match=known):
+        bench.bench(tmp_path, [name], 5, TINY)
     assert not any(tmp_path.iterdir())
 
 

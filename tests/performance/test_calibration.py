@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,27 +78,16 @@ def test_measures() -> None:
 # ------------------------------------------------------------------------------------------------------ reading
 
 
-class StandIn:
-    """Reads what it is told."""
-
-    def __init__(self, texts: Sequence[str | UserError]) -> None:
-        self.texts = texts
-
-    def each(self, pictures: Sequence[Any]) -> list[Any]:
-        found = Evidence(logp=-1.0, steps=2)
-        return [
-            text
-            if isinstance(text, UserError)
-            else SimpleNamespace(nbest=[SimpleNamespace(latex=text, evidence=found)])
-            for text in self.texts[: len(pictures)]
-        ]
+def reading(latex: str) -> SimpleNamespace:
+    return SimpleNamespace(nbest=[SimpleNamespace(latex=latex, evidence=Evidence(logp=-1.0, steps=2))])
 
 
 def test_a_row_for_every_picture(tmp_path: Path) -> None:
     archive = open_archive(tiny_archive(tmp_path))
     [split, *_] = archive.test_splits
     (first, tokens), (second, _), (third, _), *_ = archive.captions(split).items()
-    stand_in: Any = StandIn([" ".join(tokens), "x +", UserError("no ink")])
+    found = reading(" ".join(tokens)), reading("x +"), UserError("no ink")
+    stand_in: Any = SimpleNamespace(each=lambda pictures: found[: len(pictures)])
     pictures = dict.fromkeys((first, second, third))
     rows = calibration.read(stand_in, "n", split, pictures, archive.truth_of(split, pictures))
     assert [(row["id"], row["read"], row["right"]) for row in rows] == [(first, 1, 1), (second, 1, 0), (third, 0, 0)]

@@ -2,17 +2,16 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
 import torch
 
 from hmerbench.benchmarks.data.archive import Archive, open_archive
-from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import trial as trials
 from hmerbench.benchmarks.performance.trial import CLASSES, PLAIN, judge, trial
-from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.training_data import training_data
 from hmerbench.models.network import build
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -38,9 +37,8 @@ def test_a_trial_trains_once_and_reads_in_every_way(
     first, narrow = rows()
     assert (first["reading"], narrow["reading"]) == ("as it is", "search.alpha=0.5")
     assert first["n"] == sum(int(first[name].partition("/")[2]) for name in CLASSES) > 0
-    assert (
-        first["loss"] == narrow["loss"] > 0 and 0 <= first["word_accuracy"] <= 100
-    )  # of the weights, not of a reading
+    assert first["loss"] == narrow["loss"] > 0  # of the weights, not of a reading
+    assert 0 <= first["word_accuracy"] <= 100
     (weights,) = tmp_path.glob("local/trials/*/*/best.safetensors")
     trained = weights.stat().st_mtime_ns
     assert [row["exact"] for row in rows()] == [first["exact"], narrow["exact"]]
@@ -57,20 +55,12 @@ def test_a_trial_trains_once_and_reads_in_every_way(
 
 
 def test_a_trial_heeds_the_limit_of_its_data(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained_on: list[int] = []
-
-    def stop(_run: RunFolder, _archive: Archive, samples: list[Sample]) -> None:
-        trained_on.append(len(samples))
-        raise Interrupted
-
-    class Interrupted(Exception):
-        pass
-
-    monkeypatch.setattr(trials, "train", stop)
+    monkeypatch.setattr(trials, "train", train := Mock(side_effect=KeyboardInterrupt))
     for changes in (["data.limit=5"], []):
-        with pytest.raises(Interrupted):
+        with pytest.raises(KeyboardInterrupt):
             trial(archive, tmp_path, "comer-fusion", str(archive.path / "tiny.yaml"), 7, 1, changes)
-    assert trained_on[0] == 5 < trained_on[1]
+    limited, whole = (len(call.kwargs["samples"]) for call in train.call_args_list)
+    assert limited == 5 < whole
 
 
 @pytest.mark.parametrize(
