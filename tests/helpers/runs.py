@@ -12,6 +12,7 @@ from hmerbench.benchmarks.tracking.track import track
 from tests.helpers.fork_server import forked
 from tests.helpers.made_up import put_environment, put_history, put_score, put_state
 
+PARENT = "mlflow.parentRunId"
 METRICS = ("step", "loss", "lr", "seconds", "images_per_s")  # of training
 ARTIFACTS = {"config.yaml", "environment.json", "history.jsonl"}
 ARTIFACTS |= {"predictions", "predictions/2014.tsv", "scores", "scores/2014.json"}
@@ -51,10 +52,18 @@ def artifacts(client: MlflowClient, run_id: str, path: str | None = None) -> set
     return found
 
 
-def track_at_once(folders: list[Path], uri: str) -> list[str | None]:
-    """Track every folder in a process of its own, all at the same time."""
+def track_eight(results: Path, uri: str) -> None:
+    """Track two seeds of four rows, each in a process of its own, and assert that all are complete in one tree."""
+    folders = [put_run(results, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
     with forked().Pool(len(folders), _use, (uri,)) as pool:
-        return pool.map(track, folders, chunksize=1)
+        run_ids = pool.map(track, folders, chunksize=1)
+    client = MlflowClient(uri)
+    assert len(set(run_ids)) == 8
+    for run_id, folder in zip(run_ids, folders, strict=True):
+        check_complete(client, run_id, folder)
+    runs = {run.info.run_id: run for run in all_runs(client)}
+    rows = {runs[run_id].data.tags[PARENT] for run_id in run_ids}
+    assert len(rows) == 4 and len({runs[row].data.tags[PARENT] for row in rows}) == 1
 
 
 def _use(uri: str) -> None:

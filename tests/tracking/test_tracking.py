@@ -39,10 +39,9 @@ from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tracking.mirror import study_of
 from tests.helpers.made_up import put_environment, put_score, put_state
 from tests.helpers.paths import MEDIUM, ROOT
-from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_at_once
+from tests.helpers.runs import PARENT, all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_eight
 
 RECIPES = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
-PARENT = "mlflow.parentRunId"
 pytestmark = pytest.mark.long
 newest_schema = cache(utils._get_latest_schema_revision)  # of the installed MLflow: reads all its migrations
 
@@ -501,17 +500,8 @@ def test_a_test_set_may_be_called_what_mlflow_takes_for_no_name(folder: Path, cl
 def test_eight_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     """The workspace has no database, so that all eight try to create it and the table."""
     (tmp_path / "mlflow.db").unlink()
-    folders = [put_run(tmp_path, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
-    run_ids = track_at_once(folders, f"sqlite:///{tmp_path / 'mlflow.db'}")
-    client = client_of(tmp_path)
-    assert len(set(run_ids)) == 8
-    for run_id, folder in zip(run_ids, folders, strict=True):
-        assert run_id
-        check_complete(client, run_id, folder)
-    runs = {run.info.run_id: run for run in all_runs(client)}
-    assert len(runs) == 1 + 4 + 8
-    rows = {runs[run_id].data.tags[PARENT] for run_id in run_ids}
-    assert len(rows) == 4 and len({runs[row].data.tags[PARENT] for row in rows}) == 1
+    track_eight(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert len(all_runs(client_of(tmp_path))) == 1 + 4 + 8
 
 
 # ------------------------------------------------------------------------------------------- beside a training

@@ -20,9 +20,8 @@ from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tracking import tracking_store
 from tests.helpers.database import Postgres
 from tests.helpers.made_up import put_state
-from tests.helpers.runs import all_runs, check_complete, put_epochs, put_run, track_at_once
+from tests.helpers.runs import all_runs, check_complete, put_epochs, put_run, track_eight
 
-PARENT = "mlflow.parentRunId"
 pytestmark = pytest.mark.long
 
 
@@ -87,17 +86,8 @@ def test_a_run_with_its_model_goes_through_the_server(server: Server, to_server:
     assert stored.read_bytes() == b"weights" and not (tmp_path / "mlflow.db").exists()
 
 
-def test_eight_processes_at_once_lose_nothing(server: Server, to_server: MlflowClient, tmp_path: Path) -> None:
-    folders = [put_run(tmp_path, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
-    run_ids = track_at_once(folders, server.uri)
-    assert len(set(run_ids)) == 8
-    for run_id, folder in zip(run_ids, folders, strict=True):
-        assert run_id
-        check_complete(to_server, run_id, folder)
-    ours = [run for run in all_runs(to_server) if run.data.tags["run_key"].split("/")[3:4] != ["bttr"]]
-    runs = {run.info.run_id: run for run in ours}
-    rows = {runs[str(run_id)].data.tags[PARENT] for run_id in run_ids}
-    assert len(rows) == 4 and len({runs[row].data.tags[PARENT] for row in rows}) == 1
+def test_eight_processes_at_once_lose_nothing(server: Server, tmp_path: Path) -> None:
+    track_eight(tmp_path, server.uri)
 
 
 def test_live_mirrors_and_measures_through_the_server(to_server: MlflowClient, tmp_path: Path, monkeypatch) -> None:

@@ -134,7 +134,6 @@ def set_threads(threads: int) -> Iterator[None]:
     [
         ({"name": "sgd"}, 1),
         ({"name": "adamw", "lr": 0.003, "clip": 1.0}, 1),
-        ({"name": "muon", "lr": 0.003}, 1),
         ({"name": "muon", "lr": 0.003}, 2),  # it multiplies matrices of its own, by all threads
     ],
     ids=str,
