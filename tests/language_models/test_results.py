@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from hmerbench.benchmarks.cli.main import app, main
+from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, hold_out
 from hmerbench.benchmarks.errors import UserError
@@ -173,26 +173,28 @@ TINY = (
 )
 
 
-def test_the_command_runs_on_captions_and_says_so(tmp_path, monkeypatch, capsys):
-    recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(TINY)
+@pytest.fixture
+def recipe(tmp_path) -> str:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return str(tmp_path / "tiny.yaml")
+
+
+def test_the_command_runs_on_captions_and_says_so(recipe, tmp_path, capsys):
     archive = tiny_archive(tmp_path / "archive", train=100)
-    arguments = ["--crohme", str(archive), "--recipes", str(recipe), "--results", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", ["benchmarks", "reproduce-lm", *arguments])
-    assert main() == 0
+    given = ["reproduce-lm", "--crohme", str(archive), "--results", str(tmp_path), "--recipes"]
+    app([*given, recipe], standalone_mode=False)
     said = capsys.readouterr().out
     assert "LATEX OF THE TRAINING CAPTIONS" in said and "plan: language models on captions" in said
     assert "tiny, seed 7: done" in said
-    monkeypatch.setattr("sys.argv", ["benchmarks", "reproduce-lm", *arguments[:3], "port-no-line-ends", *arguments[4:]])
-    assert main() == 1
-    assert "port-no-line-ends: text.line_ends: false is for a text" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(UserError, match=r"port-no-line-ends: text\.line_ends: false is for a text"):
+        app([*given, "port-no-line-ends"], standalone_mode=False)
     (run,) = LanguageRun.under(*tmp_path.glob("local/foreign-*/runs"))
     assert run.scores["test_perplexity"] < len(SYMBOLS) + 2  # and the line's end
     header, _ = read_tensors(run.path / "weights.safetensors")
     assert header["words"][:2] == [UNKNOWN, LINE_END]
 
 
-def test_a_job_of_several_is_that_of_the_recognizers(tmp_path, monkeypatch, capsys):
+def test_a_job_of_several_is_that_of_the_recognizers(recipe, tmp_path, monkeypatch, capsys):
     """Processes and one after the other give the same weights; what is done stays, and one that fails stops none."""
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.live", nullcontext)
@@ -200,11 +202,9 @@ def test_a_job_of_several_is_that_of_the_recognizers(tmp_path, monkeypatch, caps
     texts.mkdir()
     for name, lines in {"train": 40, "valid": 20, "test": 10}.items():
         (texts / f"{name}.txt").write_text("".join(f"to be or not {'to' * (n % 3)}\n" for n in range(lines)))
-    recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(TINY)
 
     def reproduced(place: str, *more: str) -> dict[int, bytes]:
-        given = ["reproduce-lm", "--ptb", str(texts), "--recipes", str(recipe), "--results", str(tmp_path / place)]
+        given = ["reproduce-lm", "--ptb", str(texts), "--recipes", recipe, "--results", str(tmp_path / place)]
         app([*given, *more], standalone_mode=False)
         runs = {run.seed: run for run in LanguageRun.under(tmp_path / place / "runs")}
         return {seed: (run.path / "weights.safetensors").read_bytes() for seed, run in runs.items() if run.trained_here}

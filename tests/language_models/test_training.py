@@ -55,7 +55,7 @@ def test_only_a_newline_ends_a_line(tmp_path: Path, separator: str):
     """Whatever else Unicode counts as the end of a line, a blank has the same words."""
     for folder, between in (("as-given", separator), ("blank", " ")):
         (tmp_path / folder).mkdir()
-        for split in ("train", "valid", "test"):
+        for split in SPLITS:
             (tmp_path / folder / f"{split}.txt").write_bytes(f"a b a{between}b ba\nab{between} a\n".encode())
     given, blank = read_corpus(tmp_path / "as-given"), read_corpus(tmp_path / "blank")
     assert given.lexicon.words == blank.lexicon.words and all(given.splits[s].equal(blank.splits[s]) for s in SPLITS)
@@ -300,11 +300,7 @@ def test_bf16_stands_for_float32_without_a_unit(corpus, tmp_path, bf16_unit, mon
 @pytest.mark.skipif(not PTB.is_dir(), reason="needs the Penn Treebank")
 def test_penn_treebank_and_parameters_are_the_papers(tmp_path):
     corpus = read_corpus(PTB)
-    assert {split: len(words) for split, words in corpus.splits.items()} == {
-        "train": 929_589,
-        "valid": 73_760,
-        "test": 82_430,
-    }
+    assert [len(corpus.splits[split]) for split in SPLITS] == [929_589, 73_760, 82_430]
     assert (corpus.name, len(corpus.lexicon), corpus.lexicon.spelled().shape) == ("ptb", 10_000, (10_000, 21))
     for recipe, parameters in {"lm-char-small": 5_312_515, "lm-char-large": 19_373_165}.items():
         run = LanguageRun(tmp_path / recipe, tied(resolve(recipe, 7), corpus.name, corpus.digest))

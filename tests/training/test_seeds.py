@@ -42,9 +42,7 @@ def learner(config: Config) -> Learner:
 
 
 def training_set(config: Config, archive: Archive) -> TrainingSet:
-    found = training_data(config, archive, None, CPU, learner(config).model)[0]
-    assert isinstance(found, TrainingSet)
-    return found
+    return training_data(config, archive, None, CPU, learner(config).model)[0]
 
 
 def first_weights(archive: Archive, seed: int) -> float:

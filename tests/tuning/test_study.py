@@ -514,7 +514,9 @@ def test_the_trials_of_a_check_are_found_again(logging, given) -> None:
     checks = [*folder.glob("*-seed8-*")]
     client = MlflowClient(tracking_uri(checks[0]))
     experiments = [each.experiment_id for each in client.search_experiments()]
-    before = {run.info.run_id for run in client.search_runs(experiments)}
+    runs = client.search_runs(experiments)
+    before = {run.info.run_id for run in runs}
+    assert {run.info.status for run in runs} == {"FINISHED"}  # the study and its check, too
     assert {track(check) for check in checks} < before
     assert {run.info.run_id for run in client.search_runs(experiments)} == before
 
