@@ -56,8 +56,8 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
         verdicts = [(bucket, j < r) for bucket, k, r in zip(BUCKETS, paper["n"], right, strict=True) for j in range(k)]
         verdicts += [("", False)] * (n - len(verdicts))
         wrong = iter([1] * 60 + [2] * 30 + [9] * n)
-        counts = [(bucket, 0 if exact else next(wrong)) for bucket, exact in verdicts]
-        put_expressions(folder, year, (count for _, count in counts), [bucket for bucket, _ in counts])
+        counts = [0 if exact else next(wrong) for _, exact in verdicts]
+        put_expressions(folder, year, counts, [bucket for bucket, _ in verdicts])
         errors = {
             "n": n,
             "symbols": [

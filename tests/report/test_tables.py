@@ -64,6 +64,11 @@ def rows(path: Path, **wanted: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if all(row[k] == v for k, v in wanted.items())]
 
 
+def local_rows(results: Path) -> list[dict[str, Any]]:
+    """The rows of Table 1 that are runs of this machine."""
+    return tables.local(results)["table1"].query("source == 'local'").to_dict("records")  # pyright: ignore
+
+
 def test_all_reported_numbers_are_included(tmp_path: Path) -> None:
     tables.write_tables(tables.committed(tmp_path), tmp_path)
     first, second = rows(tmp_path / "table1.csv"), rows(tmp_path / "table2.csv")
@@ -130,13 +135,11 @@ def test_committed_tables_never_contain_local_rows(tmp_path: Path) -> None:
 def test_seeds_are_averaged_and_counted(tmp_path: Path) -> None:
     for seed, exact in ((7, 100), (8, 200), (9, 300)):
         put_run(tmp_path / "runs", "bttr", seed=seed, exact=exact)
-    tables.write_tables(tables.local(tmp_path), tmp_path / "local")
-    (row,) = rows(tmp_path / "local/table1.csv", source="local")
-    assert (row["exprate"], row["seeds"], row["n"], row["sd"]) == ("20.28", "3", "986", "10.14")
-    assert r"20.28 $\pm$ 10.14" in (tmp_path / "local/table1.tex").read_text()
     put_run(tmp_path / "runs", "bttr-baseline", exact=200)
     tables.write_tables(tables.local(tmp_path), tmp_path / "local")
-    (single,) = rows(tmp_path / "local/table1.csv", source="local", model="BTTR (baseline)")
+    row, single = rows(tmp_path / "local/table1.csv", source="local")
+    assert (row["exprate"], row["seeds"], row["n"], row["sd"]) == ("20.28", "3", "986", "10.14")
+    assert r"20.28 $\pm$ 10.14" in (tmp_path / "local/table1.tex").read_text()
     assert (row["ci_over"], single["ci_over"]) == ("seeds and images", "images")  # the ids name no writers
     assert float(row["ci_low"]) < float(single["ci_low"]) < float(single["ci_high"]) < float(row["ci_high"])
 
@@ -150,8 +153,7 @@ def test_a_run_with_damaged_verdicts_is_named_and_keeps_its_row(
     tables.local(tmp_path)
     assert not capsys.readouterr().err
     (folder / "scores/2014.csv").write_text(damage)
-    built = tables.local(tmp_path)["table1"]
-    assert list(built[built["source"] == "local"]["exprate"].round(2)) == [10.14, 20.28]
+    assert [round(row["exprate"], 2) for row in local_rows(tmp_path)] == [10.14, 20.28]
     told = " ".join(capsys.readouterr().err.split())
     assert str(folder) in told and "its interval is over images" in told
 
@@ -287,11 +289,9 @@ def test_trials_and_tricks_are_tables(tmp_path: Path) -> None:
         "readings": [["as it is", "search.alpha=0.0", "51.5"]],
         "tricks": [["t", "yes", "s", "0 (12)"]],
     }
-    other = row | {"seed": 8, "loss": "", "word_accuracy": ""}  # of a pair of seeds, which are trainings of their own
-    more = [
-        other | {"trial": "as it is", "reading": reading, "exact": 90} for reading in ("as it is", "search.alpha=0.0")
-    ]
-    write_csv(tmp_path / "recipe.csv", [*(row | each for each in done), *more])
+    other = done[1] | {"seed": 8, "loss": "", "word_accuracy": "", "exact": 90}  # trained with another seed
+    done += [other, other | {"reading": "search.alpha=0.0"}]
+    write_csv(tmp_path / "recipe.csv", [row | each for each in done])
     found = {name: cells_of(text)[2:] for name, text in summary.speed_tables(tmp_path).items()}
     assert found["trials"][:2] == [
         ["as it is", "7", "8", "50.5", "45.5", "", "9.5", "0.4422", "89.42"],
@@ -340,7 +340,7 @@ def test_seeds_of_other_scorers_are_not_averaged(tmp_path: Path) -> None:
     for seed, exact, conv in ((7, 500, "1.4"), (8, 400, "1.5")):
         path = put_run(tmp_path / "runs", "bttr", seed=seed, exact=exact) / "scores/2014.json"
         path.write_text(path.read_text().replace("metric:symlg", f"metric:symlg|conv:{conv}"))
-    local = [row for row in tables.local(tmp_path)["table1"].to_dict("records") if row["source"] == "local"]
+    local = local_rows(tmp_path)
     assert [(row["preset"], row["seeds"]) for row in local] == [("smoke", 1), ("smoke conv:1.5", 1)]
 
 
@@ -348,7 +348,7 @@ def test_a_run_of_settings_that_are_gone_is_left_out(tmp_path: Path, capsys: pyt
     """A run of one's own, with a warning; a committed one is refused."""
     put_run(tmp_path / "runs", "bttr")
     put_config(put_run(tmp_path / "runs", "comer-fusion"), training={"undistorted": 0.2}, schema_version=5)
-    local = [row for row in tables.local(tmp_path)["table1"].to_dict("records") if row["source"] == "local"]
+    local = local_rows(tmp_path)
     assert [row["model"] for row in local] == ["BTTR"]
     assert "training.undistorted: no such key" in " ".join(capsys.readouterr().err.split())
     (tmp_path / "runs").rename(tmp_path / "reproduced")
@@ -380,7 +380,7 @@ def test_a_readme_tells_no_more_than_there_is(tmp_path: Path) -> None:
 def test_two_recipes_of_one_name_are_two_rows(tmp_path: Path) -> None:
     for scale, exact, suffix in ((1.0, 400, "-1"), (0.5, 500, "-2")):
         put_run(tmp_path / "runs", "best", exact=exact, data=CROHME | {"scale": scale}, suffix=suffix)
-    local = [row for row in tables.local(tmp_path)["table1"].to_dict("records") if row["source"] == "local"]
+    local = local_rows(tmp_path)
     assert sorted(round(row["exprate"], 2) for row in local) == [40.57, 50.71]
     assert len({row["preset"] for row in local}) == 2
 
@@ -395,7 +395,7 @@ def test_runs_of_other_settings_are_never_pooled(tmp_path: Path) -> None:
     """Neither as seeds of a row nor as rows of a preset, despite the same preset name; a custom recipe may differ."""
     for recipe, seed, scale in (("bttr", 7, 1.0), ("bttr", 8, 0.5), ("comer-self", 7, 0.5), ("mine", 7, 0.3)):
         put_run(tmp_path / "runs", recipe, seed=seed, data=CROHME | {"scale": scale})
-    local = [row for row in tables.local(tmp_path)["table1"].to_dict("records") if row["source"] == "local"]
+    local = local_rows(tmp_path)
     presets = {(row["model"], row["preset"]) for row in local}
     assert len(local) == 4 and ("mine", "smoke") in presets and {row["seeds"] for row in local} == {1}
     (self_preset,) = {preset for model, preset in presets if model == "CoMER (Self)"}
@@ -431,7 +431,7 @@ def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
     old = put_run(tmp_path / "runs", "bttr", exact=300, suffix="-ffffffff")
     put_run(tmp_path / "runs", "bttr", exact=200, suffix="-00000000")
     os.utime(old / "scores/2014.json", (1, 1))
-    (row,) = [r for r in tables.local(tmp_path)["table1"].to_dict("records") if r["source"] == "local"]
+    (row,) = local_rows(tmp_path)
     assert row["exprate"] == pytest.approx(100 * 200 / 986) and row["seeds"] == 1
 
 
@@ -457,10 +457,7 @@ def test_other_data_has_a_separate_labeled_table(tmp_path: Path, capsys: pytest.
         assert "NOT CROHME numbers" in (tmp_path / name).read_text()
     tables.show(built)
     assert "NOT CROHME numbers" in capsys.readouterr().out
-
-
-def test_without_runs_on_other_data_the_table_is_empty(tmp_path: Path) -> None:
-    assert tables.apart(tmp_path)["table2"].empty
+    assert tables.apart(tmp_path / "nowhere")["table2"].empty
 
 
 def test_csv_markdown_and_latex_agree(tmp_path: Path) -> None:
@@ -515,8 +512,7 @@ def test_latex_compiles_the_tables(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
     path = put_run(tmp_path / "runs", "bttr") / name
     path.write_text(content)
-    with pytest.raises(
-        UserError, match=rf"{path.name}.*: (damaged|this is not YAML|must hold|recipe: Field)"
-    ) as caught:
+    fault = rf"{path.name}.*: (damaged|this is not YAML|must hold|recipe: Field)"
+    with pytest.raises(UserError, match=fault) as caught:
         tables.local(tmp_path)
     assert "\n" not in str(caught.value)
