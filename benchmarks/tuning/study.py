@@ -54,12 +54,11 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     """Run the study until it has `trials` finished trials in total; write its results to the folder returned.
 
     The same command resumes a stopped study and, with a `storage` URL, joins in from another machine. Raises UserError
-    for an unusable storage, or if this machine already works on the study.
+    for a storage that cannot be opened, or if this machine already works on the study.
     """
     from hmerbench.benchmarks.tuning.results import default_trial, write_study
 
     quiet_optuna()
-    refuse_storage(placing.engine, storage)
     space = workspace(archive, results)
     folder = space / "tuning" / problem.name
     announce(archive)
@@ -141,7 +140,6 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
 
 def _open(job: Job) -> optuna.Study:
     """Open the study. Raises UserError, without the password, if its storage is unusable."""
-
     shown = without_secrets(job.storage)
     try:
         return job.opened()

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import Diverged
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import merge
+from hmerbench.benchmarks.tuning.space import Problem, pose
 from tests.helpers.made_up import put_environment
 
 SPACE = {
@@ -42,3 +44,8 @@ def fake_train(run: RunFolder, _: Any, on_epoch: Callable[[dict], None], samples
 
 def with_(**changes: Any) -> dict[str, Any]:
     return merge(SPACE, changes)
+
+
+def posed(given: dict[str, Any]) -> Problem:
+    """The problem that these options of a study pose."""
+    return pose(given["recipe"], given["preset"], given["seed"], open_archive(given["crohme"]), given["space"])

@@ -35,15 +35,15 @@ from hmerbench.benchmarks.tuning.results import heldout_size
 from hmerbench.benchmarks.tuning.space import Parameter, pose
 from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE, Retry
 from tests.helpers.paths import NO_STORE, ROOT
-from tests.helpers.studies import SPACE, fake_train, with_
+from tests.helpers.studies import SPACE, fake_train, posed, with_
 from tests.helpers.tiny import tiny_archive
 
 
 def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", engine: str = "local") -> Path:
     """Tune as the command does."""
+    driver.refuse_storage(engine, storage)
     archive = open_archive(given["crohme"])
-    problem = pose(given["recipe"], given["preset"], given["seed"], archive, given["space"])
-    return driver.tune(problem, archive, given["results"], trials, Placing(engine, workers), storage)
+    return driver.tune(posed(given), archive, given["results"], trials, Placing(engine, workers), storage)
 
 
 class Inline:
@@ -103,6 +103,9 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
     return SPACE | {"parameters": {name: parameter}}
 
 
+NULL = {"budget": {"augmentation": None}}
+
+
 @pytest.mark.parametrize(
     ("space", "message"),
     [
@@ -115,10 +118,7 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (only("model.dc", {"choices": [2, 4], "high": 4}), "dc: give either choices or a range"),
         (only("model.dc", {"choices": [4]}), "dc.choices: List should have at least 2 items"),
         (only("model.kernel", {"choices": [3, 5]}), "parameters.model.kernel: there is no such setting"),
-        (
-            only("training.fixed_statistics", {"low": 0.0, "high": 0.5}),
-            "fixed_statistics are measured on `recalibrate`",
-        ),
+        (only("training.fixed_statistics", {"low": 0.0, "high": 0.5}), "fixed_statistics are measured on `recal"),
         (only("model.dc", {"choices": [2, 8]}), "parameters.model.dc: the default, 4, lies outside"),
         (only("model.dropout", {"low": 0.0, "high": 0.1}), "parameters.model.dropout: the default, 0.3, lies outside"),
         (only("model.dc", {"choices": [4, "many"]}), "parameters.model.dc: model.dc: Input should be a valid integer"),
@@ -130,6 +130,10 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (with_(budget={"training": {"epoch": 1}}), "budget: training.epoch: no such key; did you mean training.epochs"),
         (with_(budget={"seed": 3}), "budget: seed: this is not a setting of a recipe or preset"),
         (only("model.self_coverage", {"choices": [True, False]}), "sets or lacks all of these"),
+        (only("data.ink", {"choices": ["a", "b"]}), "parameters.data.ink: trials are compared by it"),
+        (only("training.epochs.x", {"low": 0, "high": 9}), "parameters.training.epochs.x: there is no such setting"),
+        (only("augmentation.rotation", {"low": 0, "high": 9}) | NULL, "augmentation.rotation: its section is null"),
+        (only("training.batching.size", {"low": 1, "high": 64, "step": 0.5}), "size: it is a whole number"),
     ],
 )
 def test_an_invalid_space_is_refused_at_once(space, message: str, given) -> None:
@@ -184,7 +188,7 @@ def test_samples_do_not_depend_on_workers_or_stops() -> None:
 @pytest.mark.parametrize("seed", range(7, 12))
 def test_a_check_is_judged_by_expressions_that_judged_no_trial(given, archive: Path, seed: int) -> None:
     data = open_archive(archive)
-    problem = pose(given["recipe"], given["preset"], seed, data, given["space"])
+    problem = posed(given | {"seed": seed})
     job = Job(problem, "", 1, "", "")
     assert job.samples(data) is None  # a trial takes all
     samples = evenly(data.samples("train"), problem.base.data.limit)
@@ -205,43 +209,26 @@ def test_settings_that_a_network_lacks_are_left_out(archive: Path, recipe: str) 
     assert "model.dc" in problem.left_out and "training.optimizer.lr" in problem.parameters
 
 
-def test_a_default_is_what_a_trial_with_it_gets(given, archive: Path, tmp_path: Path) -> None:
+def test_a_default_is_what_a_trial_with_it_gets(given, tmp_path: Path) -> None:
     """So that the study knows its default again, to which the best is compared."""
-    preset, space = tmp_path / "mine.yaml", tmp_path / "space.yaml"
-    preset.write_text(f"base: {given['preset']}\ntraining: {{optimizer: {{lr: 0.0123456}}}}\n")
-    space.write_text("parameters: {training.optimizer.lr: {low: 0.001, high: 0.1}}")
-    problem = pose("comer-fusion", str(preset), 7, open_archive(archive), str(space))
+    (preset := tmp_path / "mine.yaml").write_text(
+        f"base: {given['preset']}\ntraining: {{optimizer: {{lr: 0.0123456}}}}\n"
+    )
     name = "training.optimizer.lr"
+    Path(given["space"]).write_text(yaml.safe_dump(only(name, {"low": 0.001, "high": 0.1})))
+    problem = posed(given | {"preset": str(preset)})
     assert problem.values({name: problem.parameters[name].stored(problem.defaults[name])}) == problem.defaults
 
 
-def test_a_default_is_found_among_choices_however_its_number_is_written(given, archive: Path, tmp_path: Path) -> None:
-    space = tmp_path / "space.yaml"
-    space.write_text("parameters: {training.label_smoothing: {choices: [0, 0.1]}}")
-    problem = pose("comer-fusion", given["preset"], 7, open_archive(archive), str(space))
+def test_a_default_is_found_among_choices_however_its_number_is_written(given) -> None:
     name = "training.label_smoothing"
+    Path(given["space"]).write_text(yaml.safe_dump(only(name, {"choices": [0, 0.1]})))
+    problem = posed(given)
     assert problem.defaults == {name: 0} and problem.parameters[name].stored(0.0) == "0"  # as suggested to a trial
 
 
-def test_settings_that_a_run_fills_in_or_a_preset_turns_off_cannot_be_tuned(given, archive: Path, tmp_path: Path):
-    preset, space = tmp_path / "mine.yaml", tmp_path / "space.yaml"
-    preset.write_text(f"base: {given['preset']}\naugmentation: null\n")
-    for parameters, words in (
-        ("{data.ink: {choices: [a, b]}}", "parameters.data.ink: trials are compared by it"),
-        ("{training.epochs.x: {low: 0, high: 9}}", "parameters.training.epochs.x: there is no such setting"),
-        ("{augmentation.rotation: {low: 0, high: 9}}", "parameters.augmentation.rotation: its section is null here"),
-    ):
-        space.write_text(f"parameters: {parameters}")
-        with pytest.raises(UserError, match=words):
-            pose("comer-fusion", str(preset), 7, open_archive(archive), str(space))
-
-
-def test_a_whole_number_takes_whole_steps(given, archive: Path, tmp_path: Path) -> None:
-    assert Parameter(low=0.1, high=0.3, step=0.2).step == 0.2  # one step is enough, as it is written
-    space = tmp_path / "space.yaml"
-    space.write_text("parameters: {training.batching.size: {low: 1, high: 64, step: 0.5}}")
-    with pytest.raises(UserError, match=r"training\.batching\.size: it is a whole number"):
-        pose("comer-fusion", "smoke", 7, open_archive(archive), str(space))
+def test_one_step_is_enough_as_it_is_written() -> None:
+    assert Parameter(low=0.1, high=0.3, step=0.2).step == 0.2
 
 
 def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, capsys) -> None:
@@ -305,17 +292,11 @@ def test_a_dead_worker_costs_no_trial(inline, given, monkeypatch) -> None:
     assert pd.read_csv(folder / "trials.csv").retry_of.dropna().tolist() == [failed.number]
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device", "checkpoint.safetensors"), KeyboardInterrupt()]
-)
-def test_a_full_disk_or_ctrl_c_ends_tuning_and_loses_no_trial(inline, given, monkeypatch, error) -> None:
-    def ends(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", ends)
-    with pytest.raises(type(error)):
+def test_a_full_disk_ends_tuning_and_loses_no_trial(inline, given, monkeypatch) -> None:
+    full = Mock(side_effect=OSError(28, "No space left on device", "checkpoint.safetensors"))
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr("hmerbench.benchmarks.training.trainer.train", full)
         tune(given, trials=3, workers=1)
-    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     folder = tune(given, trials=3, workers=1)
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
 
@@ -339,11 +320,8 @@ class Deadly(Inline):
 def test_a_stop_is_no_workers_death(inline, given, monkeypatch, stop: type[BaseException]) -> None:
     """However often Ctrl-C or a kill ends the study, which says that the same command resumes."""
 
-    def ends(*_: Any) -> None:
-        raise stop
-
     with monkeypatch.context() as patch:
-        patch.setattr("hmerbench.benchmarks.training.trainer.train", ends)
+        patch.setattr("hmerbench.benchmarks.training.trainer.train", Mock(side_effect=stop))
         for _ in range(6):
             with pytest.raises(stop):
                 tune(given, trials=2, workers=1)
@@ -352,12 +330,9 @@ def test_a_stop_is_no_workers_death(inline, given, monkeypatch, stop: type[BaseE
 
 
 def test_a_trial_that_kills_its_workers_is_given_up_until_the_next_command(inline, given, monkeypatch) -> None:
-    def dies(*_: Any) -> None:
-        raise Killed
-
     monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     with monkeypatch.context() as patch:
-        patch.setattr("hmerbench.benchmarks.training.trainer.train", dies)
+        patch.setattr("hmerbench.benchmarks.training.trainer.train", Mock(side_effect=Killed))
         for _ in range(2):
             with pytest.raises(UserError, match="the workers keep dying"):
                 tune(given, trials=1, workers=1)
@@ -377,8 +352,7 @@ def test_a_worker_that_dies_after_every_epoch_loses_no_trial(inline, given, monk
 
         fake_train(run, archive, killed, samples)
 
-    monkeypatch.setitem(SPACE["budget"]["training"], "epochs", 7)
-    Path(given["space"]).write_text(yaml.safe_dump(SPACE))
+    Path(given["space"]).write_text(yaml.safe_dump(with_(budget={"training": {"epochs": 7}})))
     monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", train)
     monkeypatch.setattr(driver, "RETRIES", 99)  # of workers, who also die by themselves
@@ -420,7 +394,7 @@ def test_running_trials_of_a_machine_with_the_same_path_are_left_to_it(inline, g
     folder = tune(given, trials=1, workers=1, storage=url)
     here = optuna.load_study(study_name=folder.name, storage=url)
     running = here.ask()
-    pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"]).suggest(running)
+    posed(given).suggest(running)
     running.set_user_attr("owner", here.trials[0].user_attrs["owner"])
 
     def train(*arguments: Any) -> None:  # on the other machine, while the trial here comes to its end
@@ -442,15 +416,9 @@ def test_a_study_has_one_driver_per_machine(inline, given) -> None:
 @pytest.mark.parametrize(
     ("storage", "message"),
     [
-        (
-            "postgresql+psycopg2://me:secret@127.0.0.1:9/x",
-            r"^postgresql.psycopg2://127.0.0.1:9/x: .*be reached.*refused",
-        ),
+        ("postgresql+psycopg2://me:secret@127.0.0.1:9/x", r"^postgresql.psycopg2://127.0.0.1:9/x: .*reached.*refused"),
         ("postgresql+psycopg2://127.0.0.1:9/x?user=me&password=secret", r"127.0.0.1:9/x: the .* be reached"),
-        (
-            "postgresql+psycopg2://me:se/secret@?127.0.0.1:9/x",
-            r"^postgresql.psycopg2://…: this storage cannot|be reached",
-        ),
+        ("postgresql+psycopg2://me:se/secret@?127.0.0.1:9/x", r"^postgresql.psycopg2://…: this storage cannot|reached"),
         ("postgresql+psycopg2://me:secret/x", r"^postgresql.psycopg2://…: this storage cannot be used"),
         ("postgresql:me:secret@127.0.0.1/x", r"^--storage: this is not a URL"),
         ("nosuch://host/x", r"nosuch://host/x: this storage cannot be used"),
@@ -460,11 +428,6 @@ def test_an_unusable_storage_is_reported(inline, given, storage: str, message: s
     with pytest.raises(UserError, match=message) as caught:
         tune(given, trials=1, workers=1, storage=storage)
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_ray_needs_a_storage_that_nodes_can_reach(given) -> None:
-    with pytest.raises(UserError, match="needs a storage that all nodes reach"):
-        tune(given, trials=1, workers=1, engine="ray")
 
 
 def test_a_hanging_tracking_store_delays_nothing(inline, given, monkeypatch, capsys) -> None:

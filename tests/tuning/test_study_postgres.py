@@ -12,15 +12,13 @@ import pytest
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
-from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.jobs.engine import Processes
 from hmerbench.benchmarks.jobs.place import Place
 from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning import trials
-from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.trials import FINISHED_STATES, Job
 from tests.helpers.database import Postgres
-from tests.helpers.studies import fake_train, with_
+from tests.helpers.studies import fake_train, posed, with_
 
 
 def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:
@@ -50,7 +48,7 @@ def test_a_killed_worker_and_a_server_outage_lose_no_trial(postgres: Postgres, g
         time.sleep(2)
         postgres.start()
 
-    problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
+    problem = posed(given)
     folder = given["results"] / "tuning" / problem.name
     job = Job(problem, url, 5, str(folder), "here", heartbeat=3)
     processes = Processes(given["crohme"], given["results"], folder, 4)
@@ -73,7 +71,7 @@ def test_a_machine_vanishes(postgres: Postgres, given, monkeypatch) -> None:
     """Once its trials have missed their heartbeats, and not before, another machine's workers retry them."""
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     monkeypatch.setattr(trials, "POLL", 0.1)
-    problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
+    problem = posed(given)
     here = Job(problem, postgres.url("machines"), 3, str(given["results"] / "here"), "here", heartbeat=1)
     there = here.opened()
     lost = there.ask()  # on the other machine, whose last heartbeat this is
@@ -92,14 +90,7 @@ def test_a_machine_vanishes(postgres: Postgres, given, monkeypatch) -> None:
 
 def test_a_trial_given_away_is_left_to_the_other_worker(postgres: Postgres, given, monkeypatch) -> None:
     """A worker that was out of reach finds in the end that its trial was requeued, and takes the next one."""
-    job = Job(
-        pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"]),
-        postgres.url("given_away"),
-        2,
-        str(given["results"] / "here"),
-        "here",
-        heartbeat=20,
-    )
+    job = Job(posed(given), postgres.url("given_away"), 2, str(given["results"] / "here"), "here")
     taken: list[int] = []
 
     def slow(run, archive, on_epoch, samples) -> None:
