@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,21 +14,27 @@ from hmerbench.evaluation.scoring.stats import mcnemar
 from tests.helpers.report_place import EXPRESSIONS, FILLERS, HOSTILE, N, Place, errors_of
 
 
+@contextmanager
+def opened(engine, path: Path, width: int = 1280, height: int = 860, **options: bool) -> Iterator:
+    """A page, opened from its file; in the end, no error was logged and nothing else was fetched."""
+    page = engine.new_page(viewport={"width": width, "height": height}, **options)
+    page.errors, page.fetched = [], []
+    page.on("console", lambda message: page.errors.append(message.text))
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("dialog", lambda dialog: page.errors.append(dialog.message))
+    page.on("request", lambda request: page.fetched.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    yield page
+    assert page.errors == []
+    assert [url for url in page.fetched if not url.startswith("data:")] == [path.as_uri()]
+    page.close()
+
+
 @pytest.fixture
 def page(engine, place: Place) -> Iterator:
-    """The page, opened from its file; on teardown, no error was logged and nothing else was fetched."""
-    opened = engine.new_page(viewport={"width": 1280, "height": 860})
-    opened.errors, opened.fetched = [], []
-    opened.on("console", lambda message: opened.errors.append(message.text))
-    opened.on("pageerror", lambda error: opened.errors.append(str(error)))
-    opened.on("dialog", lambda dialog: opened.errors.append(dialog.message))
-    opened.on("request", lambda request: opened.fetched.append(request.url))
-    opened.goto(place.page.as_uri())
-    opened.wait_for_selector("body[data-ready]")
-    yield opened
-    assert opened.errors == []
-    assert [url for url in opened.fetched if not url.startswith("data:")] == [place.page.as_uri()]
-    opened.close()
+    with opened(engine, place.page) as page:
+        yield page
 
 
 def go_to(page, place: Place, id_: str) -> None:
@@ -35,7 +42,7 @@ def go_to(page, place: Place, id_: str) -> None:
     expect(page.locator("#detail h3")).to_have_text(id_)
 
 
-def choose(page, place: Place, a: str, b: str = "") -> None:
+def choose(page, a: str, b: str = "") -> None:
     page.select_option("#run-a", a)
     if b or page.locator("#run-b").is_visible():
         page.select_option("#run-b", b)
@@ -50,7 +57,7 @@ def current(page) -> str:
 
 
 def test_a_known_expression_shows_its_known_verdict(page, place: Place) -> None:
-    choose(page, place, place.key_a, place.key_b)
+    choose(page, place.key_a, place.key_b)
     verdicts = errors_of(place.a)
     for id_, n in verdicts.items():
         if id_ not in EXPRESSIONS:
@@ -95,7 +102,7 @@ FILTERS: list[tuple[dict[str, str], set[str]]] = [
 
 
 def test_filters(page, place: Place) -> None:
-    choose(page, place, place.key_a, place.key_b)
+    choose(page, place.key_a, place.key_b)
     for filters, expected in FILTERS:
         assert count(page) == N
         for name, value in filters.items():
@@ -110,7 +117,7 @@ def test_filters(page, place: Place) -> None:
 
 
 def test_the_comparison_of_two_runs_matches_the_scorer(page, place: Place) -> None:
-    choose(page, place, place.key_a, place.key_b)
+    choose(page, place.key_a, place.key_b)
     a, b = errors_of(place.a), errors_of(place.b)
     only_a = sum(a[id_] == 0 < b[id_] for id_ in a)
     only_b = sum(b[id_] == 0 < a[id_] for id_ in a)
@@ -120,7 +127,7 @@ def test_the_comparison_of_two_runs_matches_the_scorer(page, place: Place) -> No
 
 
 def test_keys(page, place: Place) -> None:
-    choose(page, place, place.key_a)
+    choose(page, place.key_a)
     page.focus("#list")
     ids = list(place.archive.captions("test"))
     assert current(page) == ids[0]
@@ -152,7 +159,7 @@ def test_only_visible_entries_are_in_the_document(page) -> None:
 
 
 def test_attention_is_played_token_by_token(page, place: Place) -> None:
-    choose(page, place, place.key_a)
+    choose(page, place.key_a)
     page.check("#played")
     assert 3 <= count(page) <= 6
     page.focus("#list")
@@ -182,17 +189,13 @@ def test_attention_is_played_token_by_token(page, place: Place) -> None:
 
 
 def test_light_and_dark(page) -> None:
-    def paper() -> str:
-        return page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-    light = paper()
-    page.emulate_media(color_scheme="dark")
-    dark = paper()
-    assert light == "rgb(255, 255, 255)" and dark == "rgb(22, 24, 28)"
+    for scheme, color in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 24, 28)")):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == color
 
 
 def test_hostile_predictions_are_text(page, place: Place) -> None:
-    choose(page, place, place.key_b)
+    choose(page, place.key_b)
     go_to(page, place, "hostile")
     assert page.inner_text("[data-side=a] .tokens").split() == HOSTILE.split()
     assert page.evaluate("window.hacked") is None
@@ -201,8 +204,8 @@ def test_hostile_predictions_are_text(page, place: Place) -> None:
     assert "a <b>machine</b>" in page.inner_text("#cost")
 
 
-def test_an_address_names_an_expression(engine, page, place: Place) -> None:
-    choose(page, place, place.key_a)
+def test_an_address_names_an_expression(page, place: Place) -> None:
+    choose(page, place.key_a)
     page.select_option("#structure", "root")
     assert current(page) == "root"
     go_to(page, place, "label")  # resets the filter that hides it
@@ -212,8 +215,8 @@ def test_an_address_names_an_expression(engine, page, place: Place) -> None:
     assert page.evaluate("location.hash").split("?")[0] == f"#/{place.set}/fraction"
 
 
-def test_an_address_contains_the_filters(engine, page, place: Place) -> None:
-    choose(page, place, place.key_a, place.key_b)
+def test_an_address_contains_the_filters(page, place: Place) -> None:
+    choose(page, place.key_a, place.key_b)
     page.select_option("#versus", "only-b")
     page.select_option("#sort", "long")
     page.fill("#search", "x")
@@ -233,73 +236,55 @@ def test_an_address_contains_the_filters(engine, page, place: Place) -> None:
 
 
 def test_tables_and_playback_fit_on_a_phone(engine, place: Place) -> None:
-    phone = engine.new_page(viewport={"width": 375, "height": 740}, is_mobile=True)
-    phone.goto(place.page.as_uri())
-    phone.wait_for_selector("body[data-ready]")
-    assert phone.evaluate("document.documentElement.scrollWidth") == 375
-    boxes = [table.bounding_box() for table in phone.locator("#results table").all()]
-    assert boxes and all(box and box["width"] <= 375 for box in boxes)
-    assert not any(table.is_visible() for table in phone.locator("#tables table, #cost table").all())  # folded
-    phone.locator("#tables summary").first.click()
-    table = phone.locator("#tables table").first
-    heading = table.locator("th", has_text="ExpRate").bounding_box()
-    assert heading and heading["x"] + heading["width"] <= 375
-    choose(phone, place, place.key_a)
-    phone.click("#more")
-    phone.check("#played")
-    phone.locator(".player input").fill("1")
-    for part in ("button", "input", "output"):
-        box = phone.locator(f".player {part}").bounding_box()
-        assert box and box["x"] >= 0 and box["x"] + box["width"] <= 375, part
-    phone.close()
+    with opened(engine, place.page, 375, 740, is_mobile=True) as phone:
+        assert phone.evaluate("document.documentElement.scrollWidth") == 375
+        boxes = [table.bounding_box() for table in phone.locator("#results table").all()]
+        assert boxes and all(box and box["width"] <= 375 for box in boxes)
+        assert not any(table.is_visible() for table in phone.locator("#tables table, #cost table").all())  # folded
+        phone.locator("#tables summary").first.click()
+        table = phone.locator("#tables table").first
+        heading = table.locator("th", has_text="ExpRate").bounding_box()
+        assert heading and heading["x"] + heading["width"] <= 375
+        choose(phone, place.key_a)
+        phone.click("#more")
+        phone.check("#played")
+        phone.locator(".player input").fill("1")
+        for part in ("button", "input", "output"):
+            box = phone.locator(f".player {part}").bounding_box()
+            assert box and box["x"] >= 0 and box["x"] + box["width"] <= 375, part
 
 
 def test_on_a_phone_the_list_and_a_tapped_expression_are_in_view(engine, place: Place) -> None:
-    phone = engine.new_page(viewport={"width": 400, "height": 800}, is_mobile=True, has_touch=True)
-    phone.goto(place.page.as_uri())
-    phone.wait_for_selector("body[data-ready]")
-    phone.evaluate("document.getElementById('expressions').scrollIntoView()")
-    filters, rows = phone.locator("#filters").bounding_box(), phone.locator("#list").bounding_box()
-    assert filters["height"] < 150 and rows["y"] + rows["height"] < 800  # the filters leave room for the list
-    assert phone.is_visible("#search") and not phone.is_visible("#verdict")
-    phone.locator("#rows .entry").nth(2).tap()
-    detail = phone.locator("#detail h3").bounding_box()
-    assert current(phone) == list(EXPRESSIONS)[2] and -1 < detail["y"] < 100
-    phone.locator(".back").tap()
-    assert -1 < phone.locator("#list").bounding_box()["y"] < 100
-    phone.locator("#more").tap()
-    phone.select_option("#verdict", "wrong")
-    assert phone.inner_text("#more") == "filters (1)" and phone.get_attribute("#more", "aria-expanded") == "true"
-    phone.close()
+    with opened(engine, place.page, 400, 800, is_mobile=True, has_touch=True) as phone:
+        phone.evaluate("document.getElementById('expressions').scrollIntoView()")
+        filters, rows = phone.locator("#filters").bounding_box(), phone.locator("#list").bounding_box()
+        assert filters["height"] < 150 and rows["y"] + rows["height"] < 800  # the filters leave room for the list
+        assert phone.is_visible("#search") and not phone.is_visible("#verdict")
+        phone.locator("#rows .entry").nth(2).tap()
+        detail = phone.locator("#detail h3").bounding_box()
+        assert current(phone) == list(EXPRESSIONS)[2] and -1 < detail["y"] < 100
+        phone.locator(".back").tap()
+        assert -1 < phone.locator("#list").bounding_box()["y"] < 100
+        phone.locator("#more").tap()
+        phone.select_option("#verdict", "wrong")
+        assert phone.inner_text("#more") == "filters (1)" and phone.get_attribute("#more", "aria-expanded") == "true"
 
 
 def test_an_empty_list_says_that_a_run_has_no_attention(page, place: Place) -> None:
-    choose(page, place, place.key_b)
+    choose(page, place.key_b)
     page.check("#played")
     assert count(page) == 0
     for pane in ("#rows", "#detail"):
         said = page.inner_text(pane)
         assert said.startswith("Run A has no attention on this page") and "bttr · tiny · seed 7" in said
-    choose(page, place, place.key_a)
+    choose(page, place.key_a)
     assert count(page) > 0
 
 
-def look(engine, path: Path) -> tuple[str, str]:
-    """The page's text on the first expression, and its notes; checks that no error was logged."""
-    opened, errors = engine.new_page(), []
-    opened.on("console", lambda message: errors.append(message.text))
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.goto(path.as_uri())
-    opened.wait_for_selector("body[data-ready]")
-    texts = opened.inner_text("#detail"), opened.inner_text("#notes")
-    opened.close()
-    assert errors == []
-    return texts
-
-
 def test_the_page_without_runs_loads(engine, tmp_path: Path) -> None:
-    detail, notes = look(engine, report(None, tmp_path))
-    assert "nothing to browse yet" in detail and "There are no runs yet" in notes
+    with opened(engine, report(None, tmp_path)) as page:
+        assert "nothing to browse yet" in page.inner_text("#detail")
+        assert "There are no runs yet" in page.inner_text("#notes")
 
 
 def test_committed_runs_are_shown_without_crohme(engine, place: Place, tmp_path: Path) -> None:
@@ -307,7 +292,8 @@ def test_committed_runs_are_shown_without_crohme(engine, place: Place, tmp_path:
     shutil.copytree(place.a, folder)
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("name: foreign", "name: crohme"))
-    detail, notes = look(engine, report(None, tmp_path))
+    with opened(engine, report(None, tmp_path)) as page:
+        detail, notes = page.inner_text("#detail"), page.inner_text("#notes")
     id_, errors = next(iter(errors_of(place.a).items()))
     assert detail.startswith(id_) and errors == 0 and "✓ right" in detail
     assert "make report CROHME=data.zip" in detail and "null" not in detail
