@@ -48,18 +48,12 @@ def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
     runs are never pooled as seeds of a row nor compared as rows of a table. Custom recipes are checked one by one, and
     so are the networks, whose settings differ anyway. Where a custom recipe was changed in a switch, there is one more.
     """
-    digests: dict[tuple[object, ...], set[str]] = {}
-    groups = {
-        run: (run.preset, run.settings.model.network, run.recipe in reference()["recipes"] or run.recipe)
-        for run in runs
-    }
-    for run, group in groups.items():
-        digests.setdefault(group, set()).add(settings_digest(run))
-    labels = {
-        run: run.preset if len(digests[group]) == 1 else f"{run.preset} {settings_digest(run)}"
-        for run, group in groups.items()
-    }
-    custom = [run for run in labels if run.recipe not in reference()["recipes"]]
+    ours = reference()["recipes"]
+    groups = {run: (run.preset, run.settings.model.network, run.recipe in ours or run.recipe) for run in runs}
+    digests = {run: settings_digest(run) for run in groups}
+    kinds = Counter(group for group, _ in {(group, digests[run]) for run, group in groups.items()})
+    labels = {run: f"{run.preset} {digests[run]}" if kinds[group] > 1 else run.preset for run, group in groups.items()}
+    custom = [run for run in labels if run.recipe not in ours]
     told = {run: (run.recipe, labels[run], settings_digest(run, switches=True)) for run in custom}
     variants = Counter((recipe, label) for recipe, label, _ in {*told.values()})
     return labels | {run: f"{of[1]} {of[2]}" for run, of in told.items() if variants[of[:2]] > 1}

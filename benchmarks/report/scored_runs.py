@@ -158,9 +158,8 @@ def sampled_rate(
     ids = [id_ for id_, row in verdicts[0].items() if counted(row)]
     for run, of_run in zip(runs, verdicts, strict=True):
         if of_run.keys() != verdicts[0].keys():
-            raise UserError(
-                f"{runs[0].path} and {run.path}: scored on different expressions of {split}; score them again"
-            )
+            paths = f"{runs[0].path} and {run.path}"
+            raise UserError(f"{paths}: scored on different expressions of {split}; score them again")
     return rate(np.array([[right(of_run[id_]) for id_ in ids] for of_run in verdicts]), Images(ids))
 
 
@@ -250,12 +249,10 @@ def _values(right: pd.DataFrame, parts: Sequence[Sequence[str]]) -> pd.DataFrame
         return values[0]
     first, second = values
     n, difference = len(first) + len(second), first.mean() - second.mean()
-    return (
-        pd.concat([(of - of.mean()) * n / size for of, size in ((first, len(first)), (second, -len(second)))])
-        + difference
-    )
+    deviations = [(of - of.mean()) * n / size for of, size in ((first, len(first)), (second, -len(second)))]
+    return pd.concat(deviations) + difference
 
 
-def printed_p(p: float | None, equals: str = "") -> str:
-    """Format a p-value with three decimals, `equals` before it where it is not below 0.001; a dash for None."""
-    return "–" if p is None else "<0.001" if p < 0.001 else f"{equals}{p:.3f}"
+def printed_p(p: float, equals: str = "") -> str:
+    """Format a p-value with three decimals, `equals` before it where it is not below 0.001."""
+    return "<0.001" if p < 0.001 else f"{equals}{p:.3f}"

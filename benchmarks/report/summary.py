@@ -28,6 +28,7 @@ from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.datasets import crohme
 
 LOST = "† trained wholly or in part by a [program that is lost](results/LIMITATIONS.md), not by this suite."
+Cells = dict[str, str]  # of a table's line, by column
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
 
@@ -161,18 +162,17 @@ class Summary:
     def limits(self) -> str:
         """Official and neutral counts of every row of runs, by year, and last those of a perfect reader of the
         captions."""
-        years, table = crohme().tests, dict[tuple[str, ...], dict[str, str]]()
-        of_runs = [row for row in self.rows if row["dataset"] in years]
+        lines = dict[tuple[str, ...], Cells]()
+        of_runs = [row for row in self.rows if row["dataset"] in crohme().tests]
         for row in sorted(of_runs, key=lambda row: position(row["recipe"])):
-            key = model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"]), row["source"]
-            cells = table.setdefault(key, {})
-            cells |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}
-        if not table:
+            named = {"model": model_name(row["recipe"]), "preset": f"`{row['preset']}`", "seeds": str(row["seeds"])}
+            line = lines.setdefault((*named.values(), row["source"]), named)
+            line |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}
+        if not lines:
             return ""
-        perfect = {f"{year}, {name}": str(of[name]) for year, of in ceilings(self.results).items() for name in RIGHT}
-        table["a perfect reader of the captions", "", ""] = perfect
-        lines = [dict(zip(("model", "preset", "seeds"), key, strict=False)) | cells for key, cells in table.items()]
-        frame = pd.DataFrame(lines).fillna("–")
+        perfect = {"model": "a perfect reader of the captions", "preset": "", "seeds": ""}
+        perfect |= {f"{year}, {name}": str(of[name]) for year, of in ceilings(self.results).items() for name in RIGHT}
+        frame = pd.DataFrame([*lines.values(), perfect]).fillna("–")
         return markdown(frame.rename(columns=lambda name: name.replace("exact", "official")))
 
     def _differences(self, names: Sequence[str]) -> dict[str, Any]:
@@ -260,8 +260,6 @@ READINGS = {  # of the preset `medium` -> column
     "search.scales=[1.0]": "one size",
     "search.scales=[0.85,1.0,1.15,1.3,1.45] search.alpha=0.25": "five sizes, exponent 0.25",
 }
-
-Cells = dict[str, str]  # of a line, by column
 
 
 def speed_tables(folder: Path) -> dict[str, str]:

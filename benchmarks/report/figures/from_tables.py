@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -145,7 +146,7 @@ def scoreboard(table: Path) -> Figure:
     for row in rows:
         rates.setdefault(row["system"], []).append(100 * int(row["exact"]) / int(row["n"]))
     order = list(KINDS)
-    ranked = sorted(rates, key=lambda key: (order.index(cards[key].training), -sum(rates[key]) / len(rates[key])))
+    ranked = sorted(rates, key=lambda key: (order.index(cards[key].training), -fmean(rates[key])))
     sets = sorted({row["year"] for row in rows})
     figure = Figure(figsize=(7.0, 0.55 + 0.24 * len(ranked)), layout="constrained")
     axes = figure.subplots(1, len(sets), sharex=True, sharey=True, squeeze=False)[0]
@@ -154,11 +155,9 @@ def scoreboard(table: Path) -> Figure:
         color, marker, _ = KINDS[cards[row["system"]].training]
         axis.plot([float(row["low"]), float(row["high"])], [place, place], color=color, linewidth=1.2)
         rate = 100 * int(row["exact"]) / int(row["n"])
-        axis.plot([rate], [place], color=color, marker=marker, linestyle="none")
+        axis.plot(rate, place, marker, color=color)
         if row["reported"]:
-            axis.plot(
-                [float(row["reported"])], [place], color=GRAY, marker="d", markerfacecolor="none", linestyle="none"
-            )
+            axis.plot(float(row["reported"]), place, "d", color=GRAY, markerfacecolor="none")
     for axis, name in zip(axes, sets, strict=True):
         label_rows(axis, [cards[key].name for key in ranked])
         axis.set_xlabel(f"ExpRate, CROHME {name} (%)")
@@ -194,11 +193,10 @@ def risk_coverage(table: Path) -> Figure:
     """The share that is wrong of the readings with the highest confidence; a panel for each network."""
 
     def draw(axis: Axes, way: str, shares: np.ndarray, right: np.ndarray) -> None:
+        label, color, _ = WAYS[way]
         wrong = 1 - right[np.argsort(-shares, kind="stable")]
         taken = np.arange(FEWEST, len(wrong) + 1)
-        axis.plot(
-            100 * taken / len(wrong), 100 * wrong.cumsum()[taken - 1] / taken, color=WAYS[way][1], label=WAYS[way][0]
-        )
+        axis.plot(100 * taken / len(wrong), 100 * wrong.cumsum()[taken - 1] / taken, color=color, label=label)
 
     return _panels(table, draw, "coverage: readings taken, surest first (%)", "of these wrong (%)")[0]
 
