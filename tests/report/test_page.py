@@ -65,13 +65,6 @@ def test_differences_in_words(truth: str, prediction: str, expected: list[str]) 
     assert words(truth, prediction) == expected
 
 
-def test_an_extra_symbol_does_not_shift_the_alignment() -> None:
-    """The scorer counts every symbol after it as wrong; the alignment does not."""
-    truth, prediction = (symlg.from_latex(latex) for latex in ("a b c d e f", "a x b c d e f"))
-    (found,) = alignment.differences(alignment.tree(truth), alignment.tree(prediction))
-    assert found == ("extra", None, 1)
-
-
 def test_relations_that_do_not_change_paths_are_named() -> None:
     truth, prediction = (symlg.from_latex(latex) for latex in (r"\sqrt { a b }", r"\sqrt [ ] { a b }"))
     assert truth.nodes == prediction.nodes
@@ -193,9 +186,8 @@ def test_published_systems_are_browsed_beside_the_runs(place: Place, monkeypatch
     card = Card.model_construct(name=HOSTILE, year=2024, url="https://example.org", tokenize=False)
     here = System("mine", card)
     monkeypatch.setattr(System, "files", lambda self, folder: iter([("test", folder / f"{self.key}.json")]))
-    monkeypatch.setattr(
-        browser, "read_cards", lambda: [here, System("absent", card), System("own", Card.model_construct(url=None))]
-    )
+    cards = [here, System("absent", card), System("own", Card.model_construct(url=None))]
+    monkeypatch.setattr(browser, "read_cards", lambda: cards)
     notes: list[str] = []
     found = browser.read_systems(place.archive, tmp_path, notes)
     assert list(found) == ["system/mine"] and "absent.json: there is no such file" in notes[0] and len(notes) == 1
@@ -233,9 +225,8 @@ def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place,
     (data,) = material.sets
     assert (data.data, data.name, sorted(data.runs)) == ("embedded", "test", [place.key_a, place.key_b])
     page = render(material, tmp_path)
-    assert "Expressions and rows named embedded are NOT CROHME numbers." in page and "NOT CROHME" not in render(
-        gather(None, tmp_path / "empty", 0), tmp_path / "empty"
-    )
+    assert "Expressions and rows named embedded are NOT CROHME numbers." in page
+    assert "NOT CROHME" not in render(gather(None, tmp_path / "empty", 0), tmp_path / "empty")
     shutil.copytree(MEDIUM, tmp_path / "reproduced/comer-fusion/medium-seed7")
     both = render(gather(None, tmp_path, 0), tmp_path)
     assert "rows named embedded are NOT CROHME numbers." in both
@@ -271,9 +262,8 @@ def test_what_evaluate_read_of_ones_own_set_is_shown(place: Place, tmp_path: Pat
     remember(archive, results)
     assert gather(None, results, 1).sets == material.sets
     own.rename(tmp_path / "moved")
-    assert any(
-        "last job are not shown" in note and "no such archive" in note for note in gather(None, results, 0).notes
-    )
+    notes = "\n".join(gather(None, results, 0).notes)
+    assert re.search("last job are not shown.*no such archive", notes)
 
 
 @pytest.mark.usefixtures("undrawn")

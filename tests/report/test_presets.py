@@ -22,10 +22,8 @@ def test_every_preset_is_a_rung_with_its_cost_and_what_it_reads() -> None:
     found = {rung["preset"]: rung for rung in ladder()}
     assert tuple(found) == PRESETS and all(rung["runs on"] and rung["what for"] for rung in found.values())
     assert (found["small"][COST], found["small"][READS]) == ("18–41 core-minutes", "22.7 %")
-    assert (found["paper"][COST], found["paper"][READS]) == (
-        "7–8 hours on four 2080 Ti (reported)",
-        "59.3 % (reported)",
-    )
+    assert found["paper"][COST] == "7–8 hours on four 2080 Ti (reported)"
+    assert found["paper"][READS] == "59.3 % (reported)"
     assert (found["gpu"][COST], found["gpu"][READS]) == ("not yet run", "–")
     installed = {rung["preset"]: rung[COST] for rung in ladder(ROOT / "nowhere")}  # without any committed runs
     assert installed["gpu"] == installed["small"] == "–"
