@@ -21,9 +21,18 @@ from tests.helpers.made_up import put_environment, put_expressions, put_score
 
 
 def make_run(
-    root: Path, recipe: str, seed: int, rate: float, n: int = 400, preset: str = "small", split: str = "2014"
+    root: Path,
+    recipe: str,
+    seed: int,
+    rate: float,
+    n: int = 400,
+    preset: str = "small",
+    split: str = "2014",
+    spread: float = 0.0,
 ) -> Path:
-    """A scored run with `rate` of n expressions right, easier ones more often, as in real networks."""
+    """A scored run with `rate` of n expressions right, give or take the spread of runs; easier ones more often, as in
+    real networks."""
+    rate += np.random.default_rng((seed, *f"{preset}{split}{recipe}".encode())).normal(0, spread)
     folder = root / recipe / f"{preset}-seed{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(resolve(recipe, preset, seed).to_yaml())
@@ -37,10 +46,8 @@ def make_run(
 
 
 def compare_rows(root: Path, rates: dict[str, float], seeds: Sequence[int], spread: float = 0.004) -> Comparison:
-    for recipe, rate in rates.items():
-        for seed in seeds:
-            noise = np.random.default_rng((seed, *recipe.encode())).normal(0, spread)
-            make_run(root / "runs", recipe, seed, rate + noise)
+    for recipe, seed in product(rates, seeds):
+        make_run(root / "runs", recipe, seed, rates[recipe], spread=spread)
     (comparison,) = compare([], root, "2014")
     return comparison
 
@@ -160,11 +167,9 @@ def test_a_single_row_and_missing_rows(tmp_path: Path) -> None:
 
 def test_years_are_pooled(tmp_path: Path) -> None:
     """One set of 300 images cannot show a difference of two points, three such sets can."""
-    for seed in range(4):
-        for recipe, rate in (("bttr", 0.5), ("comer-fusion", 0.52)):
-            for split in ("2014", "2016", "2019"):
-                noise = np.random.default_rng((seed, int(split), *recipe.encode())).normal(0, 0.002)
-                make_run(tmp_path / "runs", recipe, seed, rate + noise, 300, split=split)
+    rates = {"bttr": 0.5, "comer-fusion": 0.52}
+    for seed, recipe, split in product(range(4), rates, ("2014", "2016", "2019")):
+        make_run(tmp_path / "runs", recipe, seed, rates[recipe], 300, split=split, spread=0.002)
     (pooled,) = compare([], tmp_path, "all")
     assert "crohme2014 + crohme2016 + crohme2019 (900 expressions)" in pooled.conditions
     every = compare([], tmp_path)
@@ -216,14 +221,12 @@ def test_a_seed_whose_predictions_had_dollars_is_one_of_its_row(tmp_path: Path) 
 def test_presets_of_their_own_weights_share_one_correction(tmp_path: Path) -> None:
     """Steps of all presets are one family; a preset that reads with another's weights adds none, nor do steps of one
     seed, which have no verdict."""
-    for seed in range(3):
-        for preset in ("small", "medium", "gpu"):
-            for recipe, rate in (("bttr", 0.3), ("comer-self", 0.32)):
-                noise = np.random.default_rng((seed, len(preset), *recipe.encode())).normal(0, 0.004)
-                folder = make_run(tmp_path / "runs", recipe, seed, rate + noise, preset=preset)
-                if preset == "gpu":
-                    put_environment(folder, threads=1, trained_in="medium-seed7-12345678")
-    for recipe in ("bttr", "comer-self"):
+    rates = {"bttr": 0.3, "comer-self": 0.32}
+    for seed, preset, recipe in product(range(3), ("small", "medium", "gpu"), rates):
+        folder = make_run(tmp_path / "runs", recipe, seed, rates[recipe], preset=preset, spread=0.004)
+        if preset == "gpu":
+            put_environment(folder, threads=1, trained_in="medium-seed7-12345678")
+    for recipe in rates:
         make_run(tmp_path / "runs", recipe, 7, 0.3, preset="large")
     found = {each.preset: each.steps[0] for each in compare([], tmp_path, "2014")}
     assert found["gpu"].p == found["gpu"].p_alone and found["large"].p == found["large"].p_alone
