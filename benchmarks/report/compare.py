@@ -144,10 +144,8 @@ def as_text(comparison: Comparison) -> str:
         lines += ["", f"  {'difference in points':<{width + 7}}  {'95 %':<17}{'over':<20}      p  corrected"]
     for step in steps:
         interval = f"{step.low:+.2f} to {step.high:+.2f}"
-        tests = f"{printed_p(step.p_alone):>7}  {printed_p(step.p):>9}"
-        lines.append(
-            f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<17}{step.over:<20}{tests}  {step.verdict}"
-        )
+        tests = f"{printed_p(step.p_alone):>7}  {printed_p(step.p):>9}  {step.verdict}"
+        lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<17}{step.over:<20}{tests}")
     used = {each.over for each in (*comparison.rows, *comparison.every_step)}
     notes = [f"  {note}" for over, note in NOTES.items() if over in used]
     order = f"The paper's order: {comparison.verdict}"

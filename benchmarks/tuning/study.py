@@ -170,15 +170,12 @@ def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool], stopped: 
     retry = Retry(excused=stopped)
     retried = {number for trial in study.trials for number in RetryHeartbeatStaleTrialCallback.retry_history(trial)}
     for trial in study.trials:
+        failed = trial.state == TrialState.FAIL and trial.number not in retried
         if trial.state == TrialState.RUNNING and ours(trial):
             with suppress(UpdateFinishedTrialError, ValueError):  # another process was faster
                 study.tell(trial.number, state=TrialState.FAIL)
                 retry(study, trial)
-        elif (
-            trial.state == TrialState.FAIL
-            and trial.number not in retried
-            and (ours(trial) or (stopped and given_up(study, trial)))
-        ):
+        elif failed and (ours(trial) or (stopped and given_up(study, trial))):
             retry(study, trial)
 
 

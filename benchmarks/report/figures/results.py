@@ -202,7 +202,7 @@ def training(runs: Sequence[RunFolder], preset: str) -> Figure:
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(list(axes))
     handles = [handle(model_name(recipe), *looks[recipe]) for recipe in dict.fromkeys(run.recipe for run in runs)]
-    figure.legend(handles=handles, title=f"preset {preset}", title_fontsize=8, loc="outside upper center", ncols=2)
+    figure.legend(handles=handles, title=f"preset {preset}", loc="outside upper center", ncols=2)
     return figure
 
 
@@ -274,9 +274,7 @@ def taxonomy(run: RunFolder) -> Figure:
     _groups(below[1], run, "length", "bucket")
     handles = [handle(f"{year} (n = {run.errors[year]['n']})", *look) for year, look in _looks_of_sets(run).items()]
     title = f"{model_name(run.recipe)}, preset {run.preset}, seed {run.seed}"
-    figure.legend(
-        handles=handles, title=title, loc="outside upper center", ncols=3, handletextpad=0.1, title_fontsize=8
-    )
+    figure.legend(handles=handles, title=title, loc="outside upper center", ncols=3, handletextpad=0.1)
     return figure
 
 
