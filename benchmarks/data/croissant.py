@@ -93,19 +93,15 @@ def _files(name: str, split: dict[str, Any], archive: str) -> list[dict[str, Any
 def _records(split: str) -> list[dict[str, Any]]:
     """The images of a split with the names of their files, and the lines of its captions: an id, a tab, tokens."""
     fields = {
-        "images": [
-            ("image", "sc:ImageObject", {"fileProperty": "content"}),
-            ("file", "sc:Text", {"fileProperty": "filename"}),
-        ],
-        "captions": [("line", "sc:Text", {"fileProperty": "lines"})],
+        "images": [("image", "sc:ImageObject", "content"), ("file", "sc:Text", "filename")],
+        "captions": [("line", "sc:Text", "lines")],
     }
     sets = []
     for kind, of_kind in fields.items():
-        files, name = {"@id": f"{split}-{kind}"}, f"{split}-{kind}-records"
-        nodes = [
-            _node("Field", f"{name}/{field}", {"dataType": type_, "source": {"fileSet": files, "extract": extract}})
-            for field, type_, extract in of_kind
-        ]
+        name, nodes = f"{split}-{kind}-records", []
+        for field, type_, part in of_kind:
+            source = {"fileSet": {"@id": f"{split}-{kind}"}, "extract": {"fileProperty": part}}
+            nodes.append(_node("Field", f"{name}/{field}", {"dataType": type_, "source": source}))
         sets.append(_node("RecordSet", name, {"field": nodes}))
     return sets
 
@@ -126,10 +122,8 @@ def _biases(report: dict[str, Any]) -> list[str]:
     """How independent images and splits are."""
     said = []
     for name, split in report["splits"].items():
-        if split["writers"]["n"]:
-            said.append(
-                f"{name}: {split['n']} images of {split['writers']['n']} writers (by {split['writers']['known by']})"
-            )
+        if (writers := split["writers"])["n"]:
+            said.append(f"{name}: {split['n']} images of {writers['n']} writers (by {writers['known by']})")
         if split["captions_in_train"]:
             said.append(f"{name}: {split['captions_in_train']} captions are also in train")
     return said

@@ -53,19 +53,41 @@ class Prepared:
 
 
 def prepare(source: Path | bytes | np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> Prepared:
-    """The picture `name`, given as a file, its content or a gray image (H, W) uint8, prepared for a network.
+    """The picture `name`, given as a file, its content or a gray image (H, W) uint8, prepared for a network: 255 on 0,
+    12 px margin, 3 px strokes, as CROHME's are. Ink that already has their size and stroke width is not changed.
 
     Raises UserError for one that cannot be read, and for one without ink that can be an expression.
     """
     done: list[str] = []
     gray = source if isinstance(source, np.ndarray) else decoded(source, name, done.append)
-    _check_kind(gray, name)
+    if gray.ndim != 2 or gray.dtype != np.uint8:
+        raise UserError(f"{name}: must be a gray image (H, W) of uint8, not {gray.dtype} of shape {gray.shape}")
     if gray.size <= max_area and drawn_as_crohme(gray):
         return Prepared(gray)
     _check_proportion(gray, name)
     gray, cut = without_surroundings(shrunk(gray, WORKING_SIDE))
     done += [f"{what} cut off" for what in cut]
-    return Prepared(as_crohme(gray, name, max_area, done.append), tuple(done))
+    _check_proportion(gray, name)
+    whole, dark = _ink(gray, name)
+    if dark:
+        done.append("inverted")
+    ink = _crop(_without_specks(whole))
+    stroke = stroke_width(ink)
+    typical = symbol_height(ink, stroke)
+    if typical is None or typical <= stroke:  # hardly anything but bars, dots and stripes
+        factor = PEN / stroke
+    elif TYPICAL_LOW <= typical <= TYPICAL_HIGH:  # not scaled
+        factor = 1.0
+    else:
+        factor = (TYPICAL - PEN) / (typical - stroke)
+    factor = min(factor, largest_scale(ink.shape[1], ink.shape[0], 2 * (MARGIN + PEN), max_area))
+    if factor != 1 or not PEN - 0.5 < stroke < PEN + 1:
+        done.append(f"scaled by {factor:.2g}, strokes of {stroke:.1f} px redrawn")
+        ink = _redraw(ink, factor, stroke)
+    if not ink.any():  # nothing but specks that vanish at this scale
+        raise UserError(NO_INK.format(name))
+    # CROHME has one row less below and to the right
+    return Prepared(np.pad(ink * np.uint8(255), (MARGIN, MARGIN - 1)), tuple(done))
 
 
 def drawn_as_crohme(gray: np.ndarray) -> bool:
@@ -164,48 +186,12 @@ def _unidentified(source: Path | bytes) -> str:
     return "not an image of a known format (PNG, JPEG, WebP, TIFF, BMP, GIF, HEIC, …); convert it to PNG"
 
 
-def _check_kind(gray: np.ndarray, name: str) -> None:
-    if gray.ndim != 2 or gray.dtype != np.uint8:
-        raise UserError(f"{name}: must be a gray image (H, W) of uint8, not {gray.dtype} of shape {gray.shape}")
-
-
 def _check_proportion(gray: np.ndarray, name: str) -> None:
     height, width = gray.shape
     if not gray.size:
         raise UserError(NO_INK.format(name))
     if max(width, height) > MAX_PROPORTION * min(width, height):
         raise UserError(f"{name}: {width} x {height} pixels, too long and thin for an expression; cut one out again")
-
-
-def as_crohme(
-    gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS, tell: Callable[[str], object] = lambda done: None
-) -> np.ndarray:
-    """Render the ink of a gray image (H, W) uint8 as CROHME does: uint8, 255 on 0, 12 px margin, 3 px strokes.
-
-    Ink that already has this size and stroke width is not changed. `tell` is called with each change. Raises UserError
-    for an array of another kind, and if there is no ink, or none that can be an expression.
-    """
-    _check_kind(gray, name)
-    _check_proportion(gray, name)
-    whole, dark = _ink(gray, name)
-    if dark:
-        tell("inverted")
-    ink = _crop(_without_specks(whole))
-    stroke = stroke_width(ink)
-    typical = symbol_height(ink, stroke)
-    if typical is None or typical <= stroke:  # hardly anything but bars, dots and stripes
-        factor = PEN / stroke
-    elif TYPICAL_LOW <= typical <= TYPICAL_HIGH:  # not scaled
-        factor = 1.0
-    else:
-        factor = (TYPICAL - PEN) / (typical - stroke)
-    factor = min(factor, largest_scale(ink.shape[1], ink.shape[0], 2 * (MARGIN + PEN), max_area))
-    if factor != 1 or not PEN - 0.5 < stroke < PEN + 1:
-        tell(f"scaled by {factor:.2g}, strokes of {stroke:.1f} px redrawn")
-        ink = _redraw(ink, factor, stroke)
-    if not ink.any():  # nothing but specks that vanish at this scale
-        raise UserError(NO_INK.format(name))
-    return np.pad(ink * np.uint8(255), (MARGIN, MARGIN - 1))  # CROHME has one row less below and to the right
 
 
 def _ink(gray: np.ndarray, name: str) -> tuple[np.ndarray, bool]:

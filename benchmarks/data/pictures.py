@@ -158,10 +158,7 @@ def without_surroundings(gray: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]
         if not outlines:
             break
         best = max(outlines, key=lambda outline: outline.contrast)
-        inside = best.inside
-        if small is not gray:
-            inside = cv2.resize(best.inside, gray.shape[::-1], interpolation=cv2.INTER_NEAREST)
-        gray = _within(gray, inside)
+        gray = _within(gray, cv2.resize(best.inside, gray.shape[::-1], interpolation=cv2.INTER_NEAREST))
         cut.append(best.kind)
     return gray, tuple(dict.fromkeys(cut))
 

@@ -26,7 +26,7 @@ from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data import normalize_image
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import MARGIN
-from hmerbench.benchmarks.data.normalize_image import as_crohme, decoded
+from hmerbench.benchmarks.data.normalize_image import decoded, prepare
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict, recognizer
@@ -120,8 +120,8 @@ def program(tmp_path: Path, quick: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_every_format_gives_the_same_ink(kind: str, tmp_path: Path) -> None:
     name, image, options = AS_STORED[kind]()
     image.save(tmp_path / name, **options)
-    ink = as_crohme(decoded(tmp_path / name, name), name)
-    plain = as_crohme(255 - INK, "plain")
+    ink = prepare(tmp_path / name, name).image
+    plain = prepare(255 - INK, "plain").image
     assert ink.shape == plain.shape
     if "jp" in name:  # lossy
         assert np.mean(ink != plain) < 0.01
@@ -144,12 +144,12 @@ def test_the_network_is_made_ready_once(monkeypatch: pytest.MonkeyPatch, medium:
 
 
 def test_ink_of_any_size_and_pen_is_rendered_as_crohmes() -> None:
-    plain = as_crohme(255 - INK, "plain")
+    plain = prepare(255 - INK, "plain").image
     height = plain.shape[0]
     for factor in (0.5, 3, 8):
         pen = np.ones((max(1, 2 * round(factor) - 1),) * 2, np.uint8)
         scaled = cv2.dilate(cv2.resize(INK, None, fx=factor, fy=factor), pen)
-        ink = as_crohme(255 - scaled, "scaled")
+        ink = prepare(255 - scaled, "scaled").image
         assert set(np.unique(ink)) == {0, 255}
         assert 0.7 * height < ink.shape[0] < 1.4 * height
         distance = cv2.distanceTransform(ink, cv2.DIST_L2, 5)
@@ -174,7 +174,7 @@ def test_bars_and_long_lines(medium: Recognizer) -> None:
     bar[29:32, 20:70] = 0
     assert medium(bar).latex == "-"
     long = np.tile(255 - INK, (1, 30))
-    ink = as_crohme(long, "long")
+    ink = prepare(long, "long").image
     assert 0.9 * 320_000 < ink.size <= 320_000
 
 
@@ -187,7 +187,7 @@ def test_stripes_of_many_widths_are_scaled_by_their_stroke() -> None:
         for left in range(20, 740, 120):
             stripes[top : top + 2, left : left + 80] = 0
     stripes[300:390, 760:800] = 0
-    assert 100 < min(as_crohme(stripes, "stripes").shape) < 400
+    assert 100 < min(prepare(stripes, "stripes").image.shape) < 400
 
 
 def pattern(kind: str, draw: np.random.Generator) -> np.ndarray:
@@ -295,7 +295,7 @@ def test_crohme_images_are_not_changed_and_are_recognized(medium: Recognizer, cr
     archive = open_archive(crohme)
     for id_ in ("18_em_13", "502_em_19", "RIT_2014_234"):
         image = archive.image("2014", id_)
-        assert np.array_equal(as_crohme(255 - image, id_), image)
+        assert np.array_equal(prepare(255 - image, id_).image, image)
         assert medium(image).latex == " ".join(archive.captions("2014")[id_])
 
 
@@ -337,7 +337,7 @@ def test_bad_images_are_refused(name: str, tmp_path: Path) -> None:
     content, words = BAD[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words) as error:
-        as_crohme(decoded(tmp_path / name, str(tmp_path / name)), str(tmp_path / name))
+        prepare(tmp_path / name, str(tmp_path / name))
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
 
@@ -348,10 +348,10 @@ def test_paths_that_lead_nowhere_are_refused_as_such(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="give the path of an image that may be read"):
             decoded(tmp_path / name, name)
     with pytest.raises(UserError, match="no ink"):
-        as_crohme(np.zeros((0, 5), np.uint8), "nothing")
+        prepare(np.zeros((0, 5), np.uint8), "nothing")
     for other in (np.zeros((9, 9, 3), np.uint8), np.zeros((9, 9)), np.zeros((9, 9), bool)):
         with pytest.raises(UserError, match=r"must be a gray image \(H, W\) of uint8"):
-            as_crohme(other, "other")
+            prepare(other, "other")
 
 
 def test_a_closed_pipe_ends_it_quietly(tmp_path: Path, quick: Path) -> None:
