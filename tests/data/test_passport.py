@@ -1,10 +1,12 @@
-"""The passport of an archive: what its splits have, how they are written, and what they share; as Croissant, too."""
+"""The passport of an archive: what its splits have, how they are written, and what they share, nearly equal images
+included; as Croissant, too."""
 
 import json
 import os
 import re
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 from hmerbench.benchmarks.data import croissant
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.passport import describe, passport
+from hmerbench.benchmarks.data.passport import describe, fingerprint, near, passport, pixels
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation.datasets import crohme as known_crohme
 from hmerbench.evaluation.symlg import from_latex, lg_text
@@ -87,6 +89,46 @@ def test_ids_tell_writers_where_nothing_else_does(archive: Path) -> None:
     report = passport(open_archive(own))
     assert report["splits"]["test"]["writers"] == {"n": None, "known by": "nothing"}
     assert report["between"]["train, test"]["shared_writers"] is None
+
+
+FORMULAS = ["x^2+1", "y^2+1", "a-b=c", "3(k+7)", "dx/dt", "x^2-1", "(1,2,n)", "|a|+|b|"]
+
+
+def drawn(text: str) -> np.ndarray:
+    canvas = np.zeros((120, 320), np.uint8)
+    return cv2.putText(canvas, text, (20, 80), cv2.FONT_HERSHEY_SCRIPT_COMPLEX, 1.5, 255, 2, cv2.LINE_AA)
+
+
+def noisy(image: np.ndarray) -> np.ndarray:
+    noise = np.random.default_rng(3).normal(0, 20, image.shape)
+    return np.where(image, np.clip(image - np.abs(noise), 1, 255), 0).astype(np.uint8)
+
+
+DONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "the same": lambda image: image,
+    "margins": lambda image: np.pad(image, ((30, 5), (0, 60))),
+    "larger": lambda image: cv2.resize(image, None, fx=1.7, fy=1.7),
+    "noise in the ink": noisy,
+    "JPEG": lambda image: np.asarray(cv2.imdecode(cv2.imencode(".jpg", image)[1], cv2.IMREAD_GRAYSCALE)) & 0xF0,
+    "a little rotated": lambda image: cv2.warpAffine(
+        image, cv2.getRotationMatrix2D((160, 60), 0.5, 1), image.shape[::-1]
+    ),
+}
+
+
+@pytest.mark.parametrize("done", DONE)
+def test_only_the_same_formula_is_near(done: str) -> None:
+    images = [drawn(text) for text in FORMULAS]
+    others = [DONE[done](image) for image in images]
+    pairs = near([fingerprint(image) for image in images], [fingerprint(image) for image in others])
+    assert pairs == [(place, place) for place in range(len(FORMULAS))]
+    assert (pixels(images[0]) == pixels(others[0])) is (done == "the same")
+
+
+def test_another_shape_is_another_image_and_no_ink_is_no_fault() -> None:
+    wide, empty = cv2.resize(drawn("x"), None, fx=2, fy=1), np.zeros((20, 30), np.uint8)
+    assert near([fingerprint(drawn("x"))], [fingerprint(wide)]) == []
+    assert near([fingerprint(empty)], [fingerprint(drawn("x")), fingerprint(empty)]) == [(0, 1)]
 
 
 @pytest.fixture
