@@ -1,5 +1,6 @@
 """Tables of language models: reported and reproduced perplexities, their curves, and what a port's mistakes cost."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -76,19 +77,11 @@ def _row(recipe: str, runs: Sequence[LanguageRun]) -> dict[str, object]:
 
 def _ports(by_recipe: Mapping[str, Sequence[LanguageRun]]) -> pd.DataFrame:
     """A row per mistake, first seeds only, beside the faithful run's first epochs."""
-
-    def after(recipe: str) -> float | None:
-        runs = by_recipe.get(recipe)
-        return runs[0].history[EPOCHS - 1]["valid_perplexity"] if runs else None
-
-    faithful = after(FAITHFUL)
-    rows: list[dict[str, object]] = [
-        {"mistake": "none: faithful", "validation": faithful, "worse_by": faithful and 0.0}
-    ]
-    for recipe, mistake in MISTAKES.items():
-        value = after(recipe)
-        rows.append({"mistake": mistake, "validation": value, "worse_by": value and faithful and value - faithful})
-    return pd.DataFrame(rows)
+    rows = {FAITHFUL: "none: faithful"} | MISTAKES
+    firsts = [next(iter(by_recipe.get(recipe, ())), None) for recipe in rows]
+    reached = [run.history[EPOCHS - 1]["valid_perplexity"] if run else math.nan for run in firsts]
+    table = pd.DataFrame({"mistake": list(rows.values()), "validation": reached})
+    return table.assign(worse_by=table["validation"] - reached[0])
 
 
 def write_language_tables(built: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:

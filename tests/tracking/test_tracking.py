@@ -33,6 +33,7 @@ import hmerbench
 from hmerbench.benchmarks import errors, files
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
+from hmerbench.benchmarks.runs import listing
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tracking import logged_model, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking
@@ -459,6 +460,22 @@ def test_a_removed_run_no_longer_counts_in_its_row(tmp_path: Path) -> None:
     assert tracking.track(seeds[0]) and row() == {"": 15.0, "_runs": 2}
     client_of(tmp_path).delete_run(logged(seeds[1]))  # as the user interface does
     assert logged(seeds[1]) and row() == {"": 15.0, "_runs": 2}
+
+
+def test_a_removal_that_is_killed_leaves_no_run_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its last test set, say, it would be listed as a run that was scored on the others."""
+    monkeypatch.setattr(tracking, "with_store", lambda *_: True)
+    first, second = (put_run(tmp_path, "bttr", seed=seed) for seed in (7, 8))
+
+    def killed(folder: Path) -> None:
+        next(Path(folder).glob("scores/*.json")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed)
+        tracking.remove(first)
+    assert [run["folder"] for run in listing.runs(tmp_path)] == [str(second)]
+    assert tracking.remove(second) and not [*second.parent.iterdir()]  # with what the first had left
 
 
 def test_nothing_is_removed_while_the_store_is_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
