@@ -103,9 +103,3 @@ class AttentionRefinement(nn.Module):
         refinement_HM = self.post_norm(float32(refinement_MH.t().contiguous()), valid_BhTw.flatten())
         refinement_HBhTw = refinement_HM.view(-1, B, h, T, w + gap)[..., :w]
         return refinement_HBhTw.permute(1, 0, 3, 2, 4).flatten(3)
-
-    def of_sequences(self, seen_BCTL: Tensor, mask_Bhw: Tensor, rows: int) -> Tensor:
-        """R of whole sequences, given what all their words see; gradients flow to all earlier steps. T holds the steps
-        of an image's `rows` sequences, in turn."""
-        by_row = seen_BCTL.unflatten(2, (rows, -1)).flatten(1, 2)
-        return self(exclusive_coverage(by_row).reshape(seen_BCTL.shape), mask_Bhw)

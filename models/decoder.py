@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmerbench.models.coverage import AttentionRefinement
+from hmerbench.models.coverage import AttentionRefinement, exclusive_coverage
 from hmerbench.models.layers import Dropout, WordPosition, float32
 from hmerbench.models.settings import CoMERSettings, TransformerSettings
 from hmerbench.models.vocab import EOS, PAD, SOS
@@ -190,8 +190,10 @@ class WholeSequences:
         return attn.read(weights_nHTT, value_nHTE).view_as(x_GXD)
 
     def refine(self, j: int, arm: AttentionRefinement, seen_GCXL: Tensor) -> Tensor:
-        """Coverage by all earlier words of the sequence."""
-        return arm.of_sequences(seen_GCXL, self.mask_bhw, len(self.bias_n1TT) // len(self.mask_bhw))
+        """Coverage by all earlier words of the sequence; gradients flow to all earlier steps."""
+        rows = len(self.bias_n1TT) // len(self.mask_bhw)
+        apart = seen_GCXL.unflatten(2, (rows, -1)).flatten(1, 2)  # [G, C * rows, T, L]
+        return arm(exclusive_coverage(apart).reshape(seen_GCXL.shape), self.mask_bhw)
 
 
 class DecoderStack(nn.Module):

@@ -3,6 +3,7 @@
 Variants, sizes and full-precision values are read from the JSON files beside the arrays.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -10,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import hmerbench.models.coverage
 from hmerbench.models.comer import CoMER
+from hmerbench.models.coverage import AttentionRefinement
 from hmerbench.models.decoder import Trace, bidirectional_targets
 from hmerbench.models.layers import WordPosition, image_position
 from tests.helpers.comer import VARIANTS, arrays, authors_model, sidecar
@@ -161,23 +162,14 @@ def check_first_step(model: CoMER, reference: dict[str, Tensor], gradient_norms:
 # The comparisons above must notice mistakes that are easy to make.
 
 
-def without_refinement(self: hmerbench.models.coverage.AttentionRefinement, coverage: Tensor, mask: Tensor) -> Tensor:
-    B, _, T, L = coverage.shape
-    return torch.zeros(B, self.proj.out_channels, T, L)
+def without_refinement(arm: AttentionRefinement, seen_BCTL: Tensor, _: Tensor) -> Tensor:
+    return seen_BCTL.new_zeros(len(seen_BCTL), arm.proj.out_channels, *seen_BCTL.shape[2:])
 
 
-def inclusive(attention: Tensor) -> Tensor:
-    return attention.cumsum(-2)
-
-
-def late(attention: Tensor) -> Tensor:
-    return F.pad(attention, (0, 0, 2, 0))[:, :, :-2].cumsum(-2)
-
-
-MISTAKES = {
-    "no refinement": ("AttentionRefinement.forward", without_refinement),
-    "inclusive coverage": ("exclusive_coverage", inclusive),
-    "late coverage": ("exclusive_coverage", late),
+MISTAKES: dict[str, tuple[str, Callable[..., Tensor]]] = {
+    "no refinement": ("coverage.AttentionRefinement.forward", without_refinement),
+    "inclusive coverage": ("decoder.exclusive_coverage", lambda x_BCTL: x_BCTL.cumsum(-2)),
+    "late coverage": ("decoder.exclusive_coverage", lambda x_BCTL: F.pad(x_BCTL, (0, 0, 2, 0))[:, :, :-2].cumsum(-2)),
 }
 
 
@@ -186,7 +178,7 @@ MISTAKES = {
 def test_comparison_notices(variant: str, batch: Inputs, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, reference = authors_model(variant), arrays(f"{variant}_eval")
     name, wrong = MISTAKES[mistake]
-    monkeypatch.setattr(f"hmerbench.models.coverage.{name}", wrong)
+    monkeypatch.setattr(f"hmerbench.models.{name}", wrong)
     logits, trace = traced(model, batch)
     assert trace[1].refinement is not None
     assert deviation(trace[1].refinement, reference["R_layer2"]) > 100 * ABSOLUTE["refinement"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from torch.optim import Optimizer
 
-import hmerbench.models.coverage
+import hmerbench.models.decoder
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data import batching
 from hmerbench.benchmarks.data.archive import Archive, open_archive
@@ -46,7 +46,7 @@ def differing(before: Values, now: Values) -> list[str]:
 def test_detects_coverage_shifted_by_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     before = network_values()
     assert differing(before, network_values()) == []
-    monkeypatch.setattr(hmerbench.models.coverage, "exclusive_coverage", lambda attention: attention.cumsum(-2))
+    monkeypatch.setattr(hmerbench.models.decoder, "exclusive_coverage", lambda attention: attention.cumsum(-2))
     changed = differing(before, network_values())
     assert {f"comer-{row} network: loss" for row in ("self", "cross", "fusion")} <= set(changed)
     assert not any(item.startswith("bttr") for item in changed)
