@@ -32,9 +32,8 @@ def crohme_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(replaying, "strokes_of", lambda ink, ids: {id_: [] for id_ in ids})
 
     @contextmanager
-    def opened(path: Path, seconds: list[float]) -> Iterator[None]:
-        seconds.append(1.5)
-        yield
+    def opened(path: Path) -> Iterator[tuple[None, float]]:
+        yield None, 1.5
 
     def replayed(page: None, recognizer: Any, drawings: Mapping[str, Any], images: Any) -> Iterator[Replayed]:
         for number, id_ in enumerate(drawings):

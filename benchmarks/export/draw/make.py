@@ -148,8 +148,8 @@ COLUMNS = [field.name for field in fields(Replayed)]
 
 
 @contextmanager
-def opened(path: Path, seconds: list[float]) -> Iterator[Any]:
-    """The page in a browser, ready to draw on; the seconds that it loaded are added to the list.
+def opened(path: Path) -> Iterator[tuple[Any, float]]:
+    """The page in a browser, ready to draw on, and the seconds that it loaded.
 
     Raises UserError without Chromium or Playwright, and where the page does not get ready.
     """
@@ -166,8 +166,7 @@ def opened(path: Path, seconds: list[float]) -> Iterator[Any]:
         began = time.monotonic()
         page.goto(path.resolve().as_uri())
         until(page, lambda: said(page).startswith("ready"))
-        seconds.append(time.monotonic() - began)
-        yield page
+        yield page, time.monotonic() - began
         launched.close()
 
 
@@ -231,15 +230,15 @@ def replay(recognizer: Recognizer, path: Path, crohme: Path, count: int, to: Pat
     ids, made = at_random(archive.captions(YEAR), count, SEED), sha256(path)
     rows = {row.id: row for row in stored(to.with_suffix(".csv")) if row.made == made}
     drawings = strokes_of(ink, [id_ for id_ in ids if id_ not in rows])
-    images, seconds = {id_: archive.image(YEAR, id_) for id_ in drawings}, list[float]()
     if drawings:
-        with opened(path, seconds) as page:
+        images = {id_: archive.image(YEAR, id_) for id_ in drawings}
+        with opened(path) as (page, seconds):
             done = replayed(page, recognizer, drawings, images)
             for each in progress(done, f"replaying {len(drawings)} drawings"):
                 truth, told = archive.truth_of(YEAR, [each.id]), asdict(each)
                 for key in READERS:
                     told[f"{key}_right"] = evaluate({each.id: told[key]}, truth, NO_FIELDS).score.exact
-                told |= {"opened": round(seconds[0], 2), "busy": round(os.getloadavg()[0], 2), "made": made}
+                told |= {"opened": round(seconds, 2), "busy": round(os.getloadavg()[0], 2), "made": made}
                 rows[each.id] = Replayed(**told)
                 write_atomically(to.with_suffix(".csv"), csv_text(COLUMNS, map(vars, rows.values())))
     text = page_of([rows[id_] for id_ in ids if id_ in rows], recognizer.name, path.stat().st_size)
