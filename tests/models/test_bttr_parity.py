@@ -5,7 +5,7 @@ large array.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -253,26 +253,23 @@ def cosine_first(position: Tensor, width: int, paired: bool = True) -> Tensor:
     return sinusoids(position, width, paired).unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
 
 
-def paired_wavelengths(mask: Tensor, width: int, paired: bool) -> Tensor:
-    return image_position(mask, width)
-
-
 def height_first(mask: Tensor, width: int, paired: bool) -> Tensor:
     return image_position(mask, width, paired).roll(width // 2, -1)
 
 
-MISTAKES = {
-    "CoMER's wavelengths": ("hmerbench.models.comer.image_position", paired_wavelengths),
-    "height first": ("hmerbench.models.comer.image_position", height_first),
-    "cosine first": ("hmerbench.models.layers.sinusoids", cosine_first),
-    "no ReLU": ("hmerbench.models.comer.F.relu", lambda x: x),
+MISTAKES: dict[str, tuple[str, Callable[..., Tensor]]] = {
+    "CoMER's wavelengths": ("comer.image_position", lambda mask, width, paired: image_position(mask, width)),
+    "height first": ("comer.image_position", height_first),
+    "cosine first": ("layers.sinusoids", cosine_first),
+    "no ReLU": ("comer.F.relu", lambda x: x),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_comparison_notices(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, reference = authors_model(), arrays("eval")
-    monkeypatch.setattr(*MISTAKES[mistake])
+    name, wrong = MISTAKES[mistake]
+    monkeypatch.setattr(f"hmerbench.models.{name}", wrong)
     assert deviation(outputs(model, reference)["features"], reference["encoder_features"]) > 100 * FLOAT32["features"]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hmerbench.models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Memory, Step
+from hmerbench.models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Step
 from hmerbench.models.inference.densewap_search import DenseWAPSearch
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.settings import DenseWAPSettings
@@ -29,18 +29,8 @@ from tests.helpers.parity import (
 )
 
 # Largest allowed deviation in float32; the authors' own noise is a third of it or less.
-LIMITS = {
-    "features": 1e-5,
-    "feature_mask": 0.0,
-    "init_state": 1e-5,
-    "h1": 1e-5,
-    "alpha": 1e-5,
-    "alpha_past": 2e-5,
-    "context": 5e-5,
-    "h2": 1e-5,
-    "logits": 5e-5,
-    "loss": 2e-6,
-}
+LIMITS = dict.fromkeys(("features", "init_state", "h1", "alpha", "h2"), 1e-5)
+LIMITS |= {"feature_mask": 0.0, "alpha_past": 2e-5, "context": 5e-5, "logits": 5e-5, "loss": 2e-6}
 FLOAT64 = 1e-10
 SUM = 1e-4  # of a search
 
@@ -193,10 +183,6 @@ def test_published_size() -> None:
 # The comparisons above must notice mistakes that are easy to make.
 
 
-def without_coverage(_: CoverageAttention, memory: Memory, past_bMhw: Tensor) -> Tensor:
-    return memory.keys_b1LA.expand(-1, past_bMhw.shape[1], -1, -1)
-
-
 def reset_before_product(self: GRUCell, products_x3n: Tensor, state_xn: Tensor) -> Tensor:
     n = state_xn.shape[-1]
     reset_xn, update_xn = torch.sigmoid(products_x3n + self.state(state_xn))[..., : 2 * n].chunk(2, dim=-1)
@@ -205,7 +191,7 @@ def reset_before_product(self: GRUCell, products_x3n: Tensor, state_xn: Tensor) 
 
 
 MISTAKES = {
-    "no coverage": (CoverageAttention, "cover", without_coverage),
+    "no coverage": (CoverageAttention, "cover", lambda _, memory, past_bMhw: memory.keys_b1LA),
     "reset before the product": (GRUCell, "forward", reset_before_product),
 }
 

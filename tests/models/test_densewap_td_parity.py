@@ -322,7 +322,7 @@ def test_every_step_of_a_search(name: str) -> None:
 # ------------------------------------------------------------------------------------------- what must be noticed
 
 
-def uncovered(self: Any, memory: hmerbench.models.densewap.Memory, past_bMhw: Tensor) -> Tensor:
+def uncovered(_: Any, memory: hmerbench.models.densewap.Memory, past_bMhw: Tensor) -> Tensor:
     return memory.keys_b1LA.expand(-1, past_bMhw.shape[1], -1, -1)
 
 

@@ -1,7 +1,6 @@
 """The joint search against the authors' results (tests/fixtures/parity, or PARITY_DIR) and the plain search."""
 
 import copy
-import importlib
 from dataclasses import FrozenInstanceError, replace
 from functools import cache
 from typing import Any
@@ -26,9 +25,7 @@ from tests.helpers.networks import padded
 from tests.helpers.parity import alone
 from tests.helpers.search import search
 
-beam_search: Any = importlib.import_module("hmerbench.models.inference.beam_search")
 TOLERANCE = 1e-5  # of the authors' float32 scores
-CONFIGS = ("main", "short", "alt")
 
 Images = tuple[Tensor, Tensor]
 
@@ -82,7 +79,7 @@ def authors_options(variant: str, config: str) -> SearchOptions:
     return SearchOptions(**sidecar(f"{variant}_beam")["beam_configs"][config])
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", ["main", "short", "alt"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_finds_what_the_authors_found(variant: str, config: str) -> None:
     model, options = authors_model(variant), authors_options(variant, config)
@@ -230,7 +227,7 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
     assert max(slots) < 3 * len(slots)
 
     monkeypatch.setattr("hmerbench.models.inference.reading.ROOM_STEPS", options.max_len)  # never full
-    monkeypatch.setattr(beam_search, "SHARE_TO_DROP", 2)  # never reached
+    monkeypatch.setattr("hmerbench.models.inference.beam_search.SHARE_TO_DROP", 2)  # never reached
     sizes.clear()
     assert_same(search(model, *images, options), with_compaction, 1e-12)
     assert {groups for groups, _ in sizes} == {6} and sizes[-1][1] == 3 * len(sizes)

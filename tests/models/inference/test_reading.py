@@ -18,19 +18,20 @@ from tests.helpers.networks import IMAGES, padded, small
 from tests.helpers.search import search
 
 
-def images() -> tuple[Tensor, Tensor]:
+def images(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     stack, mask = padded(IMAGES, extra=19)
-    return stack.double(), mask
+    return stack.to(dtype), mask
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("cross, self_", [(True, True), (True, False), (False, True), (False, False)])
 def test_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
     model = small(cross_coverage=cross, self_coverage=self_).double()
-    features, mask = model.encode(*images())
+    batch = images(torch.float64)
+    features, mask = model.encode(*batch)
     rows = [[SOS, 5, 6, 7, 8], [SOS, 5, 6, 9, 4], [SOS, 5, 6, 7], [SOS, 5, 6], [SOS, 8]]
     inputs = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-    bound = BoundNetwork(ReadingNetwork(model), *images())
+    bound = BoundNetwork(ReadingNetwork(model), *batch)
     logits = bound.read(1, inputs, torch.tensor([len(row) for row in rows]))
     for row, together in zip(rows, logits, strict=True):
         alone = model.decoder(features[1:2], mask[1:2], torch.tensor([row]))[0]
@@ -43,7 +44,7 @@ def test_step_by_step_a_network_gives_the_logits_of_training(network: str) -> No
     """Of beams that read different words, also after they were reordered and an image was dropped."""
     model: Any
     decoder: Any
-    stack, mask = images()
+    stack, mask = images(torch.float64)
     words = torch.randint(4, 20, (len(stack), 2, 6), generator=torch.Generator().manual_seed(1))
     if network == "comer":
         model = small().double()
@@ -83,9 +84,7 @@ def test_distinct_prefixes() -> None:
 
 def test_a_search_reads_several_batches() -> None:
     model, options = small(), SearchOptions(beam_size=3, max_len=8)
-    stack, mask = images()
-    stack = stack.float()
-    read = JointSearch(model)
+    (stack, mask), read = images(), JointSearch(model)
     for i in range(len(stack)):
         image = stack[i : i + 1], mask[i : i + 1]
         assert read([image], options) == search(model, *image, options)
@@ -93,9 +92,8 @@ def test_a_search_reads_several_batches() -> None:
 
 def test_a_search_does_not_follow_later_changes_of_the_weights() -> None:
     model, options = small(), SearchOptions(beam_size=3, max_len=8)
-    stack, mask = images()
-    image = stack[:1].float(), mask[:1]
-    read = JointSearch(model)
+    (stack, mask), read = images(), JointSearch(model)
+    image = stack[:1], mask[:1]
     before = read([image], options)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -104,9 +102,9 @@ def test_a_search_does_not_follow_later_changes_of_the_weights() -> None:
 
 
 def test_a_search_keeps_the_precision_of_its_creation() -> None:
-    model, (stack, mask), options = small(), images(), SearchOptions(beam_size=3, max_len=8)
+    model, batch, options = small(), images(), SearchOptions(beam_size=3, max_len=8)
     with torch.autocast("cpu", torch.bfloat16):
         read = JointSearch(model)
-        expected = search(model, stack.float(), mask, options)
+        expected = search(model, *batch, options)
     assert read.networks[0].dtype == torch.bfloat16
-    assert read([(stack.float(), mask)], options) == expected
+    assert read([batch], options) == expected
