@@ -178,9 +178,7 @@ def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, line: str, words
         ("reproduce-lm --ptb words --crohme data.zip", "words and data.zip: two texts to train on"),
     ],
 )
-def test_a_misspelt_name_is_refused_before_data_is_made(
-    in_process: Run, monkeypatch: pytest.MonkeyPatch, command: str, words: str
-) -> None:
+def test_a_misspelt_name_is_refused_before_data_is_made(in_process: Run, monkeypatch, command: str, words: str) -> None:
     made = Mock(side_effect=AssertionError("data was opened"))
     monkeypatch.setattr("hmerbench.benchmarks.runs.workspace.open_data", made)
     code, said = in_process(*command.split())
@@ -317,9 +315,7 @@ def test_a_score_that_is_stopped_promises_nothing(monkeypatch, capsys) -> None:
     assert (cli._report(KeyboardInterrupt()), capsys.readouterr().err) == (130, "\nstopped\n")
 
 
-def test_weights_read_a_new_test_set_and_are_not_trained_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_read_a_new_test_set_and_are_not_trained_over(tmp_path: Path, monkeypatch, capsys) -> None:
     """A run without a checkpoint, such as a reproduced one, on its archive with one more test set."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NO_STORE)
     archive = tiny_archive(tmp_path / "archive", test=2)

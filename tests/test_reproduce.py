@@ -334,9 +334,7 @@ def test_a_subset_is_scored_as_such(archive: Path, tmp_path: Path, stages: list[
     assert "foreign 2014 [3 evenly spaced]" in (space / "table2.csv").read_text()
 
 
-def test_interrupted_training_keeps_earlier_results(
-    done: RunFolder, bttr, capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_training_keeps_earlier_results(done: RunFolder, bttr, capsys, monkeypatch) -> None:
     """But they are not its own: nothing shows them as what it reads."""
     kept = {p: p.read_bytes() for p in [*done.path.glob("predictions/*"), *done.path.glob("scores/*")]}
     monkeypatch.setattr(trainer, "train", Mock(side_effect=[KeyboardInterrupt, Diverged("no longer finite")]))

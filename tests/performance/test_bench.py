@@ -48,9 +48,7 @@ def make_row(name: str) -> bench.Row:
     return bench.timing(name, "MiB", plain=4.0, fast=2.0, ratio=2.0, n=3, spread=0.0)
 
 
-def test_all_rows_are_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_rows_are_written(tmp_path: Path, capsys, monkeypatch) -> None:
     parts = ["search", "train_step", "language"]
     monkeypatch.setattr(bench, "peak", lambda name, *_: make_row(f"peak_memory_{name}"))
     bench.bench(tmp_path, parts, 3, TINY)

@@ -164,9 +164,7 @@ def committed() -> list[dict[str, Any]]:
     return calibration.stored(ROOT / "results/confidence.csv")
 
 
-def test_the_committed_numbers_are_what_the_held_out_readings_give(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_committed_numbers_are_what_the_held_out_readings_give(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(calibration, "FITTED", tmp_path / "fitted.json")
     (tmp_path / "fitted.json").write_bytes(FITTED.read_bytes())  # tells the trial, which is not read again
     (tmp_path / "confidence.csv").write_bytes((ROOT / "results/confidence.csv").read_bytes())
@@ -188,9 +186,7 @@ def test_the_trial_that_was_fitted_to_is_recorded() -> None:
     assert int(trial["n"]) == sum(row["set"] == "heldout" for row in committed())
 
 
-def test_a_fit_tells_the_trial_it_was_given_and_later_ones_keep_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fit_tells_the_trial_it_was_given_and_later_ones_keep_that(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(calibration, "FITTED", tmp_path / "fitted.json")
     run = RunFolder(tmp_path / "tiny-seed7-0123", tiny_config(tiny_archive(tmp_path / "archive")))
     run.write("config.yaml", run.settings.to_yaml())

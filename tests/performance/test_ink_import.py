@@ -47,9 +47,7 @@ def test_captions_are_compared_by_id(sets: tuple[Archive, Archive, Path]) -> Non
     )
 
 
-def test_what_is_read_of_one_bitmap_alone_is_counted(
-    sets: tuple[Archive, Archive, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_read_of_one_bitmap_alone_is_counted(sets: tuple[Archive, Archive, Path], monkeypatch) -> None:
     """The same expressions twice, as published and as drawn."""
     archive, imported, _ = sets
     ids = list(imported.captions("2014"))

@@ -24,9 +24,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     return open_archive(folder)
 
 
-def test_a_trial_trains_once_and_reads_in_every_way(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_trains_once_and_reads_in_every_way(archive: Archive, tmp_path: Path, monkeypatch) -> None:
     preset, recorded = str(archive.path / "tiny.yaml"), tmp_path / "speed/recipe.csv"
     monkeypatch.setattr(Archive, "name", "crohme")
     monkeypatch.setattr(trials, "HELD_OUT", 0.3)

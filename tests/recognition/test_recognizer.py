@@ -283,9 +283,7 @@ def test_a_search_with_rules_of_its_own_refuses_to_stop_early(recipe: str) -> No
 
 
 @pytest.mark.parametrize(("name", "recipe"), [("comer (1)", "comer _1_"), ("-last", "_last"), ("a+b", "a+b")])
-def test_any_name_of_a_checkpoint_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, recipe: str
-) -> None:
+def test_any_name_of_a_checkpoint_will_do(tmp_path: Path, monkeypatch, name: str, recipe: str) -> None:
     model = known_network(resolve("comer-fusion", "paper", 0)).float()
     monkeypatch.setattr(recognizer, "import_lightning", lambda path: model)
     assert Recognizer.load(tmp_path / f"{name}.ckpt").config.recipe == recipe
@@ -383,9 +381,7 @@ def test_on_the_command_line(tmp_path: Path, quick: Path) -> None:
     assert summary.startswith("read 3 of 7 by ")
 
 
-def test_an_unexpected_error_does_not_stop_the_other_images(
-    tmp_path: Path, program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unexpected_error_does_not_stop_the_other_images(tmp_path: Path, program, monkeypatch) -> None:
     PAPER.crop((0, 0, 50, 50)).save(tmp_path / "b.png")
     plain = normalize_image._crop
 

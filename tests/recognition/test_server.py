@@ -166,9 +166,7 @@ def test_clients_that_are_slow_or_stop_hold_nobody_up(server: RecognitionServer)
         assert time.monotonic() - began < 60
 
 
-def test_more_clients_than_there_is_room_for_are_told_so(
-    server: RecognitionServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_clients_than_there_is_room_for_are_told_so(server: RecognitionServer, monkeypatch) -> None:
     server.free = threading.BoundedSemaphore(1)
     with socket.create_connection(("127.0.0.1", server.server_port)) as first:
         first.sendall(b"POST / HTTP/1.0\r\n")
