@@ -23,7 +23,6 @@ from hmerbench.evaluation import strict
 from hmerbench.models.settings import NETWORKS
 from tests.helpers.made_up import put_history
 from tests.helpers.paths import MEDIUM, ROOT
-from tests.helpers.tiny import tiny_archive
 
 RECIPES = names("recipes")
 
@@ -239,7 +238,6 @@ def test_the_papers_preset_is_the_defaults_and_the_list_of_keys_is_complete():
         ("training: {zzz: 3}", "training.zzz: no such key"),
         ("training.epochs: 3", "training.epochs: no such key; write `training: {epochs: …}`"),
         ("model: {network: densewap, self_coverage: true}", "model.self_coverage: no such key (and"),
-        ("training: {epochs: many}", "training.epochs: Input should be a valid integer"),
         ("training: {epochs: '3'}", "training.epochs: Input should be a valid integer"),
         ("training: {optimizer: {lr: -1.0}}", "training.optimizer.lr: Input should be greater than 0"),
         ("model: {heads: 8}", "model.heads: no such key; did you mean model.nhead?"),
@@ -256,15 +254,12 @@ def test_the_papers_preset_is_the_defaults_and_the_list_of_keys_is_complete():
         ("search: {scales: []}", "search.scales: Tuple should have at least 1 item"),
         ("search: {scales: [-1.0]}", "search.scales.0: Input should be greater than 0"),
         ("search: {scales: [1, 1, 1, 1, 1, 1, 1, 1, 1]}", "search.scales: Tuple should have at most 8 items"),
-        ("training: [1]", "training: "),
         ("a: b: c", "not YAML"),
         ("- 1", "must hold keys and values"),
         ("select: last", "never validates"),
         ("select: first", "select: must be heldout, last or a test set, not 'first'"),
         ("select: null", "select: must be heldout, last or a test set, not 'None'"),
         ("model:", "model: must hold keys; remove it if it has none"),
-        ("base: small\ntraining:", "training: must hold keys"),
-        ("data: 3", "data: must hold keys"),
         ("augmentation: 5", "augmentation: must hold keys"),
         ("select: 2014-13-01", "2014-13-01: month must be in 1..12"),
         ("2014-01-01: 3", "not YAML (keys must be str"),
@@ -288,11 +283,10 @@ def test_the_papers_preset_is_the_defaults_and_the_list_of_keys_is_complete():
         ("search: {together: {digests: [ab]}}", "search.together.digests: this is not a setting of a recipe or preset"),
     ],
 )
-def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
+def test_a_fault_is_reported_in_one_line(tmp_path, archive, text, message):
     """With an archive, as the commands resolve it, and without."""
-    path, archive = tmp_path / "mine.yaml", open_archive(tiny_archive(tmp_path / "archive", 2, 1))
-    path.write_text(text)
-    for given in (None, archive):
+    (path := tmp_path / "mine.yaml").write_text(text)
+    for given in (None, open_archive(archive)):
         with pytest.raises(UserError) as error:
             resolve("comer-fusion", str(path), 7, given)
         assert message in str(error.value)
@@ -305,10 +299,7 @@ def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
     [
         ("model: {network: bttr-original, nheads: 8}", "model.nheads: no such key; did you mean model.nhead?"),
         ("model: {network: densewap}", "search.direction must be l2r; the network learns no other"),
-        (
-            "model: {network: bttr-original, bidirectional: false}",
-            "search.direction must be l2r; the network learns no",
-        ),
+        ("model: {network: bttr-original, bidirectional: false}", "search.direction must be l2r; the network learns"),
     ],
 )
 def test_a_fault_of_a_recipe_with_another_network(tmp_path, text, message):
@@ -317,13 +308,12 @@ def test_a_fault_of_a_recipe_with_another_network(tmp_path, text, message):
         resolve(str(tmp_path / "mine.yaml"), "medium", 7)
 
 
-def test_the_year_that_selects_may_be_unquoted(tmp_path, capsys):
+def test_the_year_that_selects_may_be_unquoted(tmp_path, archive, capsys):
     """It becomes heldout only where the archive lacks that year, which is said once."""
-    archive = open_archive(tiny_archive(tmp_path / "archive", 2, 1))
     for year, selects in (("2014", "2014"), ("2016", "heldout")):
         (tmp_path / "mine.yaml").write_text(f"base: smoke\nselect: {year}")
         for recipe in ("comer-fusion", "bttr"):
-            assert resolve(recipe, str(tmp_path / "mine.yaml"), 7, archive).select == selects
+            assert resolve(recipe, str(tmp_path / "mine.yaml"), 7, open_archive(archive)).select == selects
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("no test set 2016 in it, so a held-out part of train") == 1 and "no test set 2014" not in said
 
