@@ -20,7 +20,7 @@ from hmerbench.evaluation.commands import under_all_rules
 from hmerbench.evaluation.lgeval import metrics
 from hmerbench.evaluation.scoring import outcome
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth, read_predictions
-from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation.scoring.score import evaluate
 from tests.helpers.graphs import content
 from tests.helpers.paths import GOLDEN
 
@@ -172,7 +172,7 @@ def test_released_summary(scored: tuple[str, Path]):
 
 
 def test_released_score(crohme: Path):
-    score = evaluate(GOLDEN / "comer_released/predictions_2014.zip", f"{crohme}:2014", NO_FIELDS).score
+    score = evaluate(GOLDEN / "comer_released/predictions_2014.zip", f"{crohme}:2014").score
     assert (score.exact, score.le1, score.le2, score.le3) == RELEASED["2014"]
     assert [row.exact for row in score.by_length or []] == BY_LENGTH_2014
     assert [row.n for row in score.by_length or []] == [400, 287, 192, 56, 26, 25]

@@ -7,8 +7,6 @@ pairs by size (one list per target; one number per wrong reading). Then one pair
 """
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,10 +14,9 @@ import pytest
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.confusions import Pattern, object_histogram, primitive_histogram, substructures
-from hmerbench.evaluation.lgeval.label_graph import LabelGraph, read, segment
+from hmerbench.evaluation.lgeval.label_graph import read, segment
 from hmerbench.evaluation.lgeval.metrics import FIELDS, compare
-from hmerbench.evaluation.scoring.outcome import OWN_SCRIPTS
-from hmerbench.evaluation.symlg import from_latex, lg_text
+from tests.helpers.commands import script
 from tests.helpers.paths import FIXTURES
 
 HEAD, *PAIRS = (json.loads(line) for line in (FIXTURES / "stroke_level.jsonl").read_text("utf-8").splitlines())
@@ -54,8 +51,7 @@ def test_evaluate_from_files_to_summary(tmp_path: Path):
         (tmp_path / f"truth/e{number}.lg").write_text(pair["truth"], encoding="utf-8")
         if not pair["missing"]:
             (tmp_path / f"pred/e{number}.lg").write_text(pair["prediction"], encoding="utf-8")
-    command = [sys.executable, str(OWN_SCRIPTS / "evaluate"), "pred", "truth"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert script("evaluate", "pred", "truth", cwd=tmp_path).returncode == 0
     results = tmp_path / "Results_pred"
     lines = (results / "Summary.txt").read_text(encoding="utf-8").splitlines()
     assert [line for k, line in enumerate(lines) if k != 1 and "Directory:" not in line] == HEAD["Summary.txt"]
@@ -140,13 +136,6 @@ def test_a_malformed_line_is_named(line: str, says: str):
     with pytest.raises(InputError, match=says) as caught:
         read(f"# comment\n{line}\n", "file.lg")
     assert str(caught.value).startswith("file.lg, line 2: ") and len(str(caught.value)) < 200
-
-
-def test_a_symlg_is_a_label_graph():
-    for text in (r"x ^ 2 + \frac { a } { b }", r"{ x ^ 2 } ^ 3", "a"):
-        graph, again = from_latex(text), read(lg_text(from_latex(text), "id"))
-        assert (graph.nodes, graph.edges) == (again.nodes, again.edges)
-    assert read("") == LabelGraph({}, {})
 
 
 def test_graphs_of_too_many_pairs_are_refused():

@@ -7,7 +7,7 @@ import pytest
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.metrics import compare
 from hmerbench.evaluation.scoring.conventions import neutral
-from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation.scoring.score import evaluate
 from hmerbench.evaluation.symlg import from_latex, rules
 
 PAIRS = [  # prediction, truth, errors as written, errors with neutral limits
@@ -41,12 +41,12 @@ def test_a_score_counts_both_readings(tmp_path: Path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set/caption.txt").write_text("".join(f"{k}\t{' '.join(true)}\n" for k, (true, _) in truth.items()))
     predictions = {key: predicted for key, (_, predicted) in truth.items() if predicted}
-    expected = evaluate(predictions, f"{tmp_path}:set", NO_FIELDS, rules=rules(neutral=True)).score.exact
-    inside = evaluate(predictions, f"{tmp_path}:set", NO_FIELDS).score
-    outside = evaluate(predictions, f"{tmp_path}:set", NO_FIELDS, tmp_path / "work").score
+    expected = evaluate(predictions, f"{tmp_path}:set", rules=rules(neutral=True)).score.exact
+    inside = evaluate(predictions, f"{tmp_path}:set").score
+    outside = evaluate(predictions, f"{tmp_path}:set", workdir=tmp_path / "work").score
     assert inside == outside and (inside.exact, inside.neutral) == (1, expected) == (1, 7)
     (tmp_path / "set/caption.txt").write_text("a\tx\nb\ty\n")  # nothing in it takes limits
-    plain = evaluate({"a": "x", "b": "x"}, f"{tmp_path}:set", NO_FIELDS).score
+    plain = evaluate({"a": "x", "b": "x"}, f"{tmp_path}:set").score
     assert (plain.exact, plain.neutral) == (1, 1)
 
 
@@ -55,10 +55,9 @@ def test_the_signature_names_it_and_the_official_score_stays(tmp_path: Path):
     (tmp_path / "mine/caption.txt").write_text("a\t\\sum \\limits _ i x\nb\tx\n")
     (tmp_path / "p.csv").write_text("id,pred\na,\\sum _ i x\nb,x\n")
     scores = [
-        evaluate(tmp_path / "p.csv", f"{tmp_path}:mine", NO_FIELDS, rules=rules(neutral=chosen)).score
-        for chosen in (False, True)
+        evaluate(tmp_path / "p.csv", f"{tmp_path}:mine", rules=rules(neutral=chosen)).score for chosen in (False, True)
     ]
     assert [(score.exact, score.neutral) for score in scores] == [(1, 2), (2, None)]
     assert [score.signature.count("|lgeval:0.3.5|limits:neutral|") for score in scores] == [0, 1]
     with pytest.raises(InputError, match="leave out workdir or limits"):
-        evaluate(tmp_path / "p.csv", f"{tmp_path}:mine", NO_FIELDS, tmp_path / "work", rules=rules(neutral=True))
+        evaluate(tmp_path / "p.csv", f"{tmp_path}:mine", workdir=tmp_path / "work", rules=rules(neutral=True))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import zipfile
@@ -16,7 +17,7 @@ from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.scoring import inputs
 from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.evaluation.scoring.metrics import Bucket
-from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation.scoring.score import evaluate
 from tests.helpers.commands import script
 from tests.helpers.scored_files import TRUTH, one_line, score_files, tex_folder
 
@@ -66,56 +67,54 @@ def test_three_forms_of_truth_are_equivalent(tmp_path: Path, archive: Path, trut
     assert (alone.symlg, alone.captions) == (from_zip.symlg, None)
 
 
-def bad_predictions(folder: Path) -> dict[str, Path]:
-    """Bad predictions of every kind, by what the message must say."""
-    made: dict[str, Path] = {"no such file": folder / "nowhere"}
+def zip_of(entries: list[tuple[str, bytes]], compression: int = zipfile.ZIP_STORED) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", compression) as file:
+        for name, data in entries:
+            file.writestr(name, data)
+    return packed.getvalue()
 
-    def file(says: str, name: str, data: bytes) -> None:
-        (folder / name).write_bytes(data)
-        made[says] = folder / name
 
-    def archive(says: str, name: str, entries: list[tuple[str, bytes]], compression: int = zipfile.ZIP_STORED) -> None:
-        with zipfile.ZipFile(folder / name, "w", compression) as zipped:
-            for entry, data in entries:
-                zipped.writestr(entry, data)
-        made[says] = folder / name
-
-    file("must be a folder", "p.md", b"a,b")
-    file("line 1: not a JSON object with id", "a.jsonl", b"[1]\n")
-    file("line 2: not a JSON object with id", "b.jsonl", b'{"id": "a", "tokens": []}\n{"id": "b"}\n')
-    file("line 3: id must be", "c.jsonl", b'\n\n{"id": 3, "tokens": ["x"]}\n')
-    file("the id e0 occurs twice", "d.jsonl", b'{"id": "e0", "tokens": []}\n' * 2)
-    file("cannot be the id", "e.jsonl", b'{"id": "../e0", "tokens": []}\n')
-    file("f.jsonl: is not UTF-8", "f.jsonl", b'{"id": "\xff"}')
-    file("g.jsonl: holds no predictions", "g.jsonl", b"")
-    file("line 1: not a JSON", "h.jsonl", b"[" * 100_000)
-    file("'\\x1b[0m' cannot be the id", "i.jsonl", b'{"id": "\\u001b[0m", "tokens": []}')
-    file("tokens a text or a list of strings", "j.jsonl", b'{"id": "a", "tokens": ["\\ud800"]}')
-    file("truncated, or not a zip", "cut.zip", b"PK\x03\x04")
-    archive("no plain path", "climb.zip", [("../../e0.txt", b"x")])
-    archive("is no plain path", "root.zip", [("/etc/e0.txt", b"x")])
-    archive("the id e1 occurs twice", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
-    archive("e2.txt: is not UTF-8", "bytes.zip", [("e2.txt", b"\xff")])
-    archive("empty.zip: holds no predictions", "empty.zip", [])
-    archive("damaged", "damaged.zip", [("e0.txt", os.urandom(2000))], zipfile.ZIP_DEFLATED)
-    data = bytearray((folder / "damaged.zip").read_bytes())
+def damaged() -> bytes:
+    data = bytearray(zip_of([("e0.txt", os.urandom(2000))], zipfile.ZIP_DEFLATED))
     data[60:900] = b"\xff" * 840
-    (folder / "damaged.zip").write_bytes(data)
-    (folder / "void").mkdir()
-    made["void: holds no predictions"] = folder / "void"
-    (folder / "latin").mkdir()
-    (folder / "latin/e0.txt").write_bytes(b"\xe9")
-    made["e0.txt: is not UTF-8 text"] = folder / "latin"
-    return made
+    return bytes(data)
 
 
-def test_bad_predictions_are_refused_in_one_line(tmp_path: Path):
-    for says, path in bad_predictions(tmp_path).items():
-        with pytest.raises(InputError) as caught:
-            inputs.read_predictions(path)
-        text = str(caught.value)
-        assert "\n" not in text and path.name in text
-        assert says in text, text
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("p.md", b"a,b", "must be a folder"),
+        ("a.jsonl", b"[1]\n", "line 1: not a JSON object with id"),
+        ("b.jsonl", b'{"id": "a", "tokens": []}\n{"id": "b"}\n', "line 2: not a JSON object with id"),
+        ("c.jsonl", b'\n\n{"id": 3, "tokens": ["x"]}\n', "line 3: id must be"),
+        ("e.jsonl", b'{"id": "../e0", "tokens": []}\n', "cannot be the id"),
+        ("f.jsonl", b'{"id": "\xff"}', "f.jsonl: is not UTF-8"),
+        ("h.jsonl", b"[" * 100_000, "line 1: not a JSON"),
+        ("i.jsonl", b'{"id": "\\u001b[0m", "tokens": []}', "'\\x1b[0m' cannot be the id"),
+        ("j.jsonl", b'{"id": "a", "tokens": ["\\ud800"]}', "tokens a text or a list of strings"),
+        ("cut.zip", b"PK\x03\x04", "truncated, or not a zip"),
+        ("climb.zip", zip_of([("../../e0.txt", b"x")]), "no plain path"),
+        ("root.zip", zip_of([("/etc/e0.txt", b"x")]), "is no plain path"),
+        ("twice.zip", zip_of([("a/e1.txt", b"x"), ("b/e1.txt", b"x")]), "the id e1 occurs twice"),
+        ("bytes.zip", zip_of([("e2.txt", b"\xff")]), "e2.txt: is not UTF-8"),
+        ("empty.zip", zip_of([]), "empty.zip: holds no predictions"),
+        ("damaged.zip", damaged(), "damaged"),
+        ("nowhere", None, "no such file"),
+        ("void/e0", b"", "void: holds no predictions"),
+        ("latin/e0.txt", b"\xe9", "e0.txt: is not UTF-8 text"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_bad_predictions_are_refused_in_one_line(tmp_path: Path, name: str, data: bytes | None, says: str):
+    path = tmp_path / Path(name).parts[0]
+    if data is not None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        inputs.read_predictions(path)
+    text = str(caught.value)
+    assert "\n" not in text and path.name in text and says in text
 
 
 @pytest.mark.parametrize(
@@ -141,16 +140,14 @@ def test_bad_ground_truth_is_refused_in_one_line(
     Path("junk").write_bytes(b"junk")
     Path("void").mkdir()
     for name, caption, ids in (
-        ("short.zip", "e0\ta\ne9\tb\n", ["e0"]),
-        ("more.zip", "e0\ta\n", ["e0", "e9"]),
-        ("caption.zip", "e0 a\n", ["e0"]),
-        ("double.zip", "e0\ta\ne0\ta\n", ["e0"]),
-        ("twice.zip", "e0\ta\n", ["e0", "e0"]),
+        ("short.zip", b"e0\ta\ne9\tb\n", ["e0"]),
+        ("more.zip", b"e0\ta\n", ["e0", "e9"]),
+        ("caption.zip", b"e0 a\n", ["e0"]),
+        ("double.zip", b"e0\ta\ne0\ta\n", ["e0"]),
+        ("twice.zip", b"e0\ta\n", ["e0", "e0"]),
     ):
-        with zipfile.ZipFile(name, "w") as file:
-            file.writestr("data/2014/caption.txt", caption)
-            for key in ids:
-                file.writestr(f"data/2014/symLg/{key}.lg", "")
+        graphs = [(f"data/2014/symLg/{key}.lg", b"") for key in ids]
+        Path(name).write_bytes(zip_of([("data/2014/caption.txt", caption), *graphs]))
     with pytest.raises(InputError) as caught:
         inputs.read_ground_truth(spec)
     assert says in str(caught.value) and "\n" not in str(caught.value)
@@ -160,7 +157,7 @@ def test_bad_ground_truth_is_refused_in_one_line(
 def test_what_a_perfect_reader_of_captions_gets(tmp_path: Path, crohme: Path, year: str, exact: int):
     truth = inputs.read_ground_truth(f"{crohme}:{year}")
     (tmp_path / "captions.tsv").write_text(tsv(truth.captions or {}))
-    score = evaluate(tmp_path / "captions.tsv", truth, NO_FIELDS).score
+    score = evaluate(tmp_path / "captions.tsv", truth).score
     assert (score.exact, score.token_exact) == (exact, score.n)
 
 
@@ -197,7 +194,7 @@ def test_captions_alone_are_a_ground_truth(tmp_path: Path, monkeypatch: pytest.M
         return f"{tmp_path}/mine:{split}"
 
     (tmp_path / "p.tsv").write_text("id\ttokens\n" + captions)
-    result = evaluate(tmp_path / "p.tsv", truth("test", captions), NO_FIELDS)
+    result = evaluate(tmp_path / "p.tsv", truth("test", captions))
     assert (result.score.exact, result.score.token_exact) == (len(TRUTH), len(TRUTH))
     assert "the ground truth has no symLG; it was made from the captions" in result.notes
     with pytest.raises(InputError, match=r"test caption.txt: e9 does not convert to symLG \(.*\); correct or drop it"):

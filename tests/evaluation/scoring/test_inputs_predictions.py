@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoring.inputs import read_predictions, tsv
-from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation.scoring.score import evaluate
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize, untokenized
 from tests.helpers.commands import hmerbench
 from tests.helpers.paths import GOLDEN
@@ -149,14 +149,14 @@ def test_raw_and_tokenized_lines_together(tmp_path: Path, truth: str):
     """The warning counts the raw ones and says what they cost; split, all are right, and nothing is said."""
     rows = [{"id": "e0", "pred": r"\frac{12}x"}, {"id": "e1", "pred": "a , b"}, {"id": "e2", "pred": ""}]
     (tmp_path / "p.json").write_text(json.dumps(rows))
-    found = evaluate(tmp_path / "p.json", truth, NO_FIELDS)
+    found = evaluate(tmp_path / "p.json", truth)
     assert found.score.exact == 1 and found.score.unconverted == 1
     assert found.notes == [
         "1 of 3 predictions are empty",
         "1 of 3 predictions look untokenized (e0, ...), and digits without blanks are one number: 1 expressions are "
         "right as they are; with --tokenize 2 would be",
     ]
-    split = evaluate(tmp_path / "p.json", truth, NO_FIELDS, raw=True)
+    split = evaluate(tmp_path / "p.json", truth, raw=True)
     assert split.score.exact == 2 and split.notes == found.notes[:1]
     assert "|tok:split|" in split.score.signature and "|tok:" not in found.score.signature
 
@@ -165,7 +165,7 @@ def test_formulas_without_dollars_are_told_from_empty_ones(tmp_path: Path, truth
     (tmp_path / "p").mkdir()
     for key, body in {"e0": "\\frac { 1 2 } { x }", "e1": "$$", "e2": "$x$"}.items():
         (tmp_path / f"p/{key}.txt").write_text(f"%{key}\n{body}")
-    assert evaluate(tmp_path / "p", truth, NO_FIELDS).notes == [
+    assert evaluate(tmp_path / "p", truth).notes == [
         "1 of 3 predictions have text but no formula (e0, ...): write each as %ID, newline, $tokens$",
         "1 of 3 predictions are empty",
     ]
@@ -221,5 +221,5 @@ def test_what_blanks_are_worth_to_the_released_comer(tmp_path: Path, crohme: Pat
     texts = read_predictions(GOLDEN / "comer_released/predictions_2014.zip")
     glued = {key: re.sub(r"(?<![A-Za-z]) | (?![A-Za-z])", "", formula_of(text)) for key, text in texts.items()}
     (tmp_path / "p.jsonl").write_text(lines([{"id": key, "pred": text} for key, text in glued.items()]))
-    scores = [evaluate(tmp_path / "p.jsonl", f"{crohme}:2014", NO_FIELDS, raw=raw).score for raw in (False, True)]
+    scores = [evaluate(tmp_path / "p.jsonl", f"{crohme}:2014", raw=raw).score for raw in (False, True)]
     assert [score.exact for score in scores] == [505, 585]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hmerbench.evaluation.scoring.inputs import matched, read_predictions
-from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation.scoring.score import evaluate
 from hmerbench.evaluation.scoring.wrappers import on_one_line, unwrapped
 from hmerbench.evaluation.symlg.formula import formula_of, tokenize
 from tests.helpers.commands import hmerbench
@@ -141,7 +141,7 @@ def test_what_is_around_a_formula_costs_nothing(
         filed = form in ("folder", "zip")
         bare = filed and wrapper == "{}"  # without a mark, a file has text, but no formula
         official = in_a_file if filed else in_a_list
-        found = evaluate(written(tmp_path, form, texts), truth, NO_FIELDS)
+        found = evaluate(written(tmp_path, form, texts), truth)
         assert found.score.exact == found.score.token_exact == (0 if bare else 3), form
         assert ("|wrap:removed|" in found.score.signature) == (not official and not bare), form
         told = any(note.startswith("3 of 3 predictions are wrapped") for note in found.notes)
@@ -191,16 +191,16 @@ def test_wrappers_take_little_time_however_many():
 
 def test_what_surrounds_most_predictions_is_told(tmp_path: Path, truth: str):
     texts = {key: f"> {text} ." for key, text in TRUTH.items()}
-    found = evaluate(written(tmp_path, "json", texts), truth, NO_FIELDS)
+    found = evaluate(written(tmp_path, "json", texts), truth)
     begin, end = (note for note in found.notes if "captions do not" in note)
     assert begin.startswith("3 of 3 wrong predictions begin with > and their captions do not (a: > x ^ { 2 } + 1 .)")
     assert end.startswith("3 of 3 wrong predictions end with . and")
-    right = evaluate(written(tmp_path, "jsonl", TRUTH | {"a": "x ."}), truth, NO_FIELDS)
+    right = evaluate(written(tmp_path, "jsonl", TRUTH | {"a": "x ."}), truth)
     assert not [note for note in right.notes if "captions do not" in note]
 
 
 def test_a_comment_is_no_formula(tmp_path: Path, truth: str):
-    found = evaluate(written(tmp_path, "json", TRUTH | {"a": "% x"}), truth, NO_FIELDS)
+    found = evaluate(written(tmp_path, "json", TRUTH | {"a": "% x"}), truth)
     assert any(note.startswith("1 of 3 predictions have text but no formula (a, ...)") for note in found.notes)
 
 
@@ -209,7 +209,7 @@ def test_a_comment_is_no_formula(tmp_path: Path, truth: str):
 def test_a_comment_ends_with_its_line(tmp_path: Path, truth: str, form: str, wrapper: str, raw: bool):
     texts = {key: wrapper.format(" % so\n".join(text.rsplit(" ", 1))) for key, text in TRUTH.items()}
     texts = {key: f"${text}$" if (form, wrapper) == ("folder", "{}") else text for key, text in texts.items()}
-    assert evaluate(written(tmp_path, form, texts), truth, NO_FIELDS, raw=raw).score.exact == 3
+    assert evaluate(written(tmp_path, form, texts), truth, raw=raw).score.exact == 3
 
 
 @pytest.mark.parametrize("said", ["I am 95% sure: ${}$\nwith 5 \\% of doubt", "### What I read (as LaTeX)\n{}"])
@@ -217,7 +217,7 @@ def test_a_percent_sign_among_sentences_is_no_comment_and_a_heading_may_have_any
     tmp_path: Path, truth: str, said: str
 ):
     texts = {key: said.format(text) for key, text in TRUTH.items()}
-    assert evaluate(written(tmp_path, "json", texts), truth, NO_FIELDS).score.exact == 3
+    assert evaluate(written(tmp_path, "json", texts), truth).score.exact == 3
 
 
 def test_two_formulas_are_not_one():
@@ -229,7 +229,7 @@ def test_an_environment_stays_where_the_truth_has_a_table(tmp_path: Path, truth:
     table = r"\begin { aligned } x & = 1 \end { aligned }"
     caption = tmp_path / "mine/data/test/caption.txt"
     caption.write_text(caption.read_text() + f"t\t{table}\n")
-    found = evaluate(written(tmp_path, "json", TRUTH | {"t": table}), truth, NO_FIELDS)
+    found = evaluate(written(tmp_path, "json", TRUTH | {"t": table}), truth)
     assert found.score.exact == 4 and "|wrap:" not in found.score.signature
 
 
@@ -245,7 +245,7 @@ def test_a_folder_made_of_a_list_is_scored_alike(tmp_path: Path, truth: str):
     for key, text in listed.items():
         (tmp_path / f"made/{key}.txt").write_text(text)
     assert [formula_of(text) for text in listed.values()] == list(TRUTH.values())
-    assert evaluate(tmp_path / "made", truth, NO_FIELDS).score.exact == 3
+    assert evaluate(tmp_path / "made", truth).score.exact == 3
 
 
 @pytest.mark.parametrize("command", ["score", "compare", "editions", "errors"])
@@ -264,6 +264,6 @@ def test_the_most_frequent_reasons_come_first_and_the_rest_is_counted(tmp_path: 
     texts = {
         f"e{k}": rf"\{name} x" for k, name in enumerate(["foo", "foo", "foo", "baz", "baz", "uu", "vv", "ww", "zz"])
     }
-    (note,) = [n for n in evaluate(written(tmp_path, "json", texts), truth, NO_FIELDS).notes if "convert" in n]
+    (note,) = [n for n in evaluate(written(tmp_path, "json", texts), truth).notes if "convert" in n]
     assert note.startswith(r"9 of 9 predictions do not convert: unknown or misplaced command \foo (3), unknown or")
     assert note.endswith(", 1 other reason")
