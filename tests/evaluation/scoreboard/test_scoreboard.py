@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hmerbench.benchmarks.cli.main import main
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETHER, groups_of, make_board
 from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_cards
@@ -20,6 +18,7 @@ from hmerbench.evaluation.scoring import outcome
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth
 from hmerbench.evaluation.scoring.outcome import in_process
 from hmerbench.evaluation.scoring.stats import Images
+from tests.helpers.commands import hmerbench
 from tests.helpers.paths import ROOT, SYSTEMS
 from tests.helpers.scored_files import packed
 
@@ -41,15 +40,8 @@ def write_card(folder: Path, key: str, answers: Mapping[str, Mapping[str, str]],
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps([{"img_id": id_, "pred": text} for id_, text in predicted.items()]))
         files[year] = {"path": f"{key}/{path.name}", "sha256": sha256(path.read_bytes()).hexdigest()}
-    card = {
-        "name": key,
-        "paper": "P",
-        "year": 2022,
-        "url": "https://example.org/p",
-        "license": "MIT",
-        "training": "crohme",
-    }
-    card |= {"trained_on": "CROHME", "parameters": "1 M", "files": files} | changed
+    card = {"name": key, "paper": "P", "year": 2022, "url": "https://example.org/p", "license": "MIT"}
+    card |= {"training": "crohme", "trained_on": "CROHME", "parameters": "1 M", "files": files} | changed
     (folder / "cards").mkdir(exist_ok=True)
     (folder / f"cards/{key}.yaml").write_text(yaml.safe_dump({k: v for k, v in card.items() if v is not None}))
     return folder / f"cards/{key}.yaml"
@@ -128,21 +120,17 @@ def test_the_board(tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatc
     assert text.index("Trained on CROHME alone") < text.index("Trained on more")
 
 
-def run_board(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: object
-) -> tuple[int, str, str]:
+def run(*given: object) -> tuple[int, str, str]:
     """Exit status, output and errors of the command."""
-    monkeypatch.setattr(sys, "argv", ["hmerbench", "scoreboard", *map(str, given)])
-    status = main()
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    done = hmerbench("scoreboard", *given)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("gone", ["comer", "second", "alone"])
-def test_rows_are_kept_where_predictions_are_not_here(tmp_path: Path, archive: Path, monkeypatch, capsys, gone: str):
+def test_rows_are_kept_where_predictions_are_not_here(tmp_path: Path, archive: Path, gone: str):
     def score() -> tuple[int, str, list[bytes]]:
         folders = [f"--{name}={tmp_path / name}" for name in ("cards", "systems", "results")]
-        status, _, error = run_board(monkeypatch, capsys, "score", *folders, f"--crohme={archive}")
+        status, _, error = run("score", *folders, f"--crohme={archive}")
         return status, error, [path.read_bytes() for path in sorted((tmp_path / "results").iterdir())]
 
     write_card(tmp_path, "comer", dict.fromkeys(YEARS, TRUTH | {"e0": "a"}))
@@ -202,20 +190,18 @@ def test_what_is_escaped():
     assert escaped(r"a|b<i>`\x`") == "a&#124;b&lt;i&gt;&#96;&#92;x&#96;"
 
 
+def letters_of(errors: Mapping[str, list[int]], other: str = "") -> dict[str, str]:
+    """The groups of systems with these errors on a hundred images; one may be of another kind."""
+    kinds = {key: Card.model_construct(training="more" if key == other else "crohme") for key in errors}
+    return groups_of([System(*named) for named in kinds.items()], errors, Images([f"{k:x}-" for k in range(100)]))
+
+
 def test_groups():
     """b differs from c by chance only; both differ from a. One of another kind is not compared."""
-    card = Card.model_construct(training="crohme")
-    systems = [System(key, card) for key in "abc"] + [System("other", Card.model_construct(training="more"))]
     errors = {"a": [0] * 100, "b": [0] * 50 + [1] * 50, "c": [0] * 48 + [1] * 52, "other": [1] * 100}
-    images = Images([f"{k:x}-" for k in range(100)])
-    assert groups_of(systems, errors, images) == {"a": "a", "b": "b", "c": "b", "other": "a"}
-    between = [0] * 97 + [1] * 3
-    assert groups_of(systems, errors | {"b": between, "c": [0] * 93 + [1] * 7}, images) == {
-        "a": "a",
-        "b": "ab",
-        "c": "b",
-        "other": "a",
-    }
+    assert letters_of(errors, "other") == {"a": "a", "b": "b", "c": "b", "other": "a"}
+    errors |= {"b": [0] * 97 + [1] * 3, "c": [0] * 93 + [1] * 7}
+    assert letters_of(errors, "other") == {"a": "a", "b": "ab", "c": "b", "other": "a"}
 
 
 def test_groups_are_told_apart_at_5_percent_after_holms_correction():
@@ -223,22 +209,12 @@ def test_groups_are_told_apart_at_5_percent_after_holms_correction():
     best, middle, last, near = (
         [0] * zeros + [1] * ones + [0] * (100 - zeros - ones) for zeros, ones in ((0, 2), (2, 9), (2, 10), (2, 8))
     )
-    card = Card.model_construct(training="crohme")
-    for errors, letters in (
-        ({"a": best, "b": middle, "c": last}, {"a": "a", "b": "a", "c": "a"}),  # 3 x 0.020
-        ({"a": best, "c": last}, {"a": "a", "c": "b"}),
-        ({"a": best, "d": near}, {"a": "a", "d": "a"}),
-    ):
-        images = Images([f"{k:x}-" for k in range(100)])
-        assert groups_of([System(key, card) for key in errors], errors, images) == letters
+    assert letters_of({"a": best, "b": middle, "c": last}) == {"a": "a", "b": "a", "c": "a"}  # 3 x 0.020
+    assert letters_of({"a": best, "c": last}) == {"a": "a", "c": "b"}
+    assert letters_of({"a": best, "d": near}) == {"a": "a", "d": "a"}
 
 
-def test_predictions_become_a_card_and_the_card_a_row(
-    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    def run(*arguments: object) -> tuple[int, str, str]:
-        return run_board(monkeypatch, capsys, *arguments)
-
+def test_predictions_become_a_card_and_the_card_a_row(tmp_path: Path, archive: Path):
     for year in YEARS:
         rows = "".join(f'{key},"{text}"\n' for key, text in (TRUTH | {"e2": r"\frac{12}{b}"}).items())
         (tmp_path / f"{year}.csv").write_text(f"image,latex\n{rows}")
