@@ -94,11 +94,8 @@ def test_the_permutation_test_counts_every_choice_of_signs(differences: list[int
     assert stats.permutation(np.array(differences, dtype=int)) == pytest.approx(float(expected))
 
 
-def test_permutation_test():
+def test_a_comparison_has_a_permutation_test():
     assert stats.compare_paired([1] * 6, [0] * 6).permutation_p == pytest.approx(2 / 2**6)
-    assert stats.compare_paired([1, 2, 0], [1, 2, 0]).permutation_p == 1.0
-    large = stats.compare_paired([k % 3 for k in range(300)], [1] * 300)
-    assert large.permutation_p > 0.5
     sizes = [40 * k for k in range(240)]  # runaways take no longer
     a, b = ([size * (k % 2 == side) for k, size in enumerate(sizes)] for side in (0, 1))
     assert 0.9 < stats.compare_paired(a, b).permutation_p < 1
