@@ -14,10 +14,10 @@ from tests.helpers.scored_files import BIN, TRUTH, lg_folder, one_line, started,
 
 def test_scripts_from_files_to_summary(tmp_path: Path, truth: Path):
     tex = tex_folder(tmp_path / "tex", TRUTH | {"e1": "x _ 2", "e2": "{ a", "stray": "q"})
-    done = started("tex2symlg", tex, "pred_symlg", cwd=tmp_path)
+    done = script("tex2symlg", tex, "pred_symlg", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "5 files, 4 converted to pred_symlg\n")
     assert done.stderr == "e2.txt: not converted: the expression ends too early\n"
-    done = started("evaluate", "pred_symlg", truth, cwd=tmp_path)
+    done = script("evaluate", "pred_symlg", truth, cwd=tmp_path)
     assert done.returncode == 0
     assert "1 of them have no output file" in done.stderr
     assert "1 output files have no ground truth" in done.stderr
@@ -37,7 +37,7 @@ def test_scripts_from_files_to_summary(tmp_path: Path, truth: Path):
     labels = (folder / "labelsGT.txt").read_text()
     assert labels == "NODE LABELS:\n+\n-\n2\n\\sqrt\na\nb\nx\n\nEDGE LABELS:\nAbove\nBelow\nInside\nRight\nSup\n"
     assert "\nq\n" in (folder / "labelsOutput.txt").read_text()
-    done = started("extract_exprate", 2, cwd=tmp_path)
+    done = script("extract_exprate", 2, cwd=tmp_path)
     assert done.stdout == "Struct Rate: 50.0\nExprate 0 tolerated: 50.000\nExprate 1 tolerated: 50.000\n"
     assert not list(tmp_path.glob("*.part*"))
 

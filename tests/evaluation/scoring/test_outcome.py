@@ -8,6 +8,7 @@ import pytest
 
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.scoring import outcome
+from tests.helpers.commands import script
 from tests.helpers.scored_files import BIN, TRUTH, score_files, tex_folder
 
 
@@ -24,33 +25,38 @@ def test_a_workdir_keeps_what_is_not_its_own(tmp_path: Path, truth: Path):
         assert score_files(tex, str(truth), workdir=tmp_path / "new").exact == 4
 
 
-@pytest.mark.parametrize("renames", range(7))  # of eight: four folders, each put aside and replaced
-def test_a_workdir_is_usable_after_a_kill(tmp_path: Path, truth: Path, monkeypatch: pytest.MonkeyPatch, renames: int):
-    tex, real, done = tex_folder(tmp_path / "tex", TRUTH), Path.rename, []
+def test_a_workdir_is_usable_after_a_kill(tmp_path: Path, truth: Path, monkeypatch: pytest.MonkeyPatch):
+    tex, real, left = tex_folder(tmp_path / "tex", TRUTH), Path.rename, []
+
+    def in_this_process(name: str, arguments: list[str], workdir: Path, _: Any) -> str:
+        return script(name, *arguments, cwd=workdir).stderr
 
     def rename(path: Path, target: Path) -> Path:
-        if len(done) == renames:
+        if not left:
             raise KeyboardInterrupt
-        done.append(target)
+        left.pop()
         return real(path, target)
 
+    monkeypatch.setattr(outcome, "run_script", in_this_process)
     score_files(tex, str(truth), workdir=tmp_path / "work")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "rename", rename)
-        score_files(tex, str(truth), workdir=tmp_path / "work")
-    assert score_files(tex, str(truth), workdir=tmp_path / "work").exact == 4
+    for renames in range(7):  # of eight: four folders, each put aside and replaced
+        left = [None] * renames
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Path, "rename", rename)
+            score_files(tex, str(truth), workdir=tmp_path / "work")
+        assert score_files(tex, str(truth), workdir=tmp_path / "work").exact == 4
 
 
 def test_two_scorings_in_one_workdir_are_kept_apart(tmp_path: Path, truth: Path, monkeypatch: pytest.MonkeyPatch):
     """The second begins and ends between the two scripts of the first."""
     right, wrong = tex_folder(tmp_path / "right", TRUTH), tex_folder(tmp_path / "wrong", dict.fromkeys(TRUTH, "z"))
-    real, found = outcome.run_script, []
+    found = []
 
-    def between(name: str, *arguments: Any) -> str:
+    def between(name: str, arguments: list[str], workdir: Path, _: Any) -> str:
         if name == "evaluate" and not found:
             found.append(None)
             found.append(score_files(right, str(truth), workdir=tmp_path / "work").exact)
-        return real(name, *arguments)
+        return script(name, *arguments, cwd=workdir).stderr
 
     monkeypatch.setattr(outcome, "run_script", between)
     assert score_files(wrong, str(truth), workdir=tmp_path / "work").exact == 0 and found == [None, 4]
