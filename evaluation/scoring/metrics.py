@@ -5,6 +5,7 @@ rates are here too, without scipy, which takes half a second to import.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from itertools import accumulate
@@ -45,11 +46,9 @@ class Expression:
         """The row of LgEval's comparison, of which `values` are the fields. `tokens` (None: no prediction) are compared
         with the `caption`, where there is one."""
         wrong, labels, relations = (int(values[name]) for name in ("D_B", "D_C", "D_L"))
-        right, structure = wrong == 0, values["hasCorrectStructure"] == 1
-        if caption is None:
-            return cls(id_, status, wrong, labels, relations, right, structure, None, None, None)
-        match, n = tokens == caption, len(caption)
-        return cls(id_, status, wrong, labels, relations, right, structure, match, n, bucket(n))
+        structure = values["hasCorrectStructure"] == 1
+        told = (None, None, None) if caption is None else (tokens == caption, len(caption), bucket(len(caption)))
+        return cls(id_, status, wrong, labels, relations, wrong == 0, structure, *told)
 
 
 class Metric(NamedTuple):
@@ -105,14 +104,11 @@ def bucket(tokens: int) -> str:
     return BUCKETS[min(max(tokens - 1, 0) // 10, 5)]
 
 
-def by_bucket(rows: Iterable[Expression]) -> list[Bucket]:
+def by_bucket(rows: Sequence[Expression]) -> list[Bucket]:
     """All buckets, from expressions whose lengths are known."""
-    found: dict[str, list[bool]] = {name: [] for name in BUCKETS}
-    for row in rows:
-        if row.bucket:
-            found[row.bucket].append(row.exact)
-    counts = {name: (len(right), sum(right)) for name, right in found.items()}
-    return [Bucket(name, n, right, percent(right, n) if n else None) for name, (n, right) in counts.items()]
+    total, right = Counter(row.bucket for row in rows), Counter(row.bucket for row in rows if row.exact)
+    rates = {name: percent(right[name], total[name]) for name in BUCKETS if total[name]}
+    return [Bucket(name, total[name], right[name], rates.get(name)) for name in BUCKETS]
 
 
 def nesting(tokens: Iterable[str]) -> int:

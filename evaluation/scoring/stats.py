@@ -115,14 +115,16 @@ def spread_between_runs(rates: Mapping[str, Mapping[int, float]]) -> Spread | No
     """How much one run differs from what its row and its seed lead to expect: the mean square of the residuals of a
     model of rows and seeds, from all rows (recipe -> seed -> rate). None where nothing is left to estimate it from."""
     cells = [(row, seed) for row, seeds in rates.items() for seed in seeds]
+    if not cells:
+        return None
     rows, seeds = (list(dict.fromkeys(names)) for names in (rates, (seed for _, seed in cells)))
     design = np.zeros((len(cells), len(rows) + len(seeds)))
     for index, (row, seed) in enumerate(cells):
         design[index, [rows.index(row), len(rows) + seeds.index(seed)]] = 1
     values = np.array([rates[row][seed] for row, seed in cells])
-    fitted, _, rank, _ = np.linalg.lstsq(design, values) if cells else (0, 0, 0, 0)
+    fitted, _, rank, _ = np.linalg.lstsq(design, values)
     df = len(cells) - int(rank)
-    left = values - design @ fitted if cells else values
+    left = values - design @ fitted
     left[np.abs(left) < 1e-9] = 0  # rounded away where runs are alike
     return Spread(float((left**2).sum()) / df, df) if df > 0 else None
 

@@ -39,7 +39,7 @@ def test_an_unprintable_file_name_is_refused(tmp_path: Path, name: bytes):
         inputs.read_predictions(folder)
 
 
-def test_three_forms_of_predictions_are_equivalent(tmp_path: Path):
+def test_a_folder_and_a_zip_of_predictions_are_equivalent(tmp_path: Path):
     folder = tex_folder(tmp_path / "tex", TRUTH)
     with zipfile.ZipFile(tmp_path / "result.zip", "w") as file:
         for path in folder.iterdir():
@@ -47,13 +47,8 @@ def test_three_forms_of_predictions_are_equivalent(tmp_path: Path):
         file.writestr("__MACOSX/e0.txt", "junk")
         file.writestr("some/folder/._e0.txt", b"\xff")
         file.writestr("README.md", "junk")
-    lines = [json.dumps({"id": key, "tokens": text.split(), "score": 1}) for key, text in TRUTH.items()]
-    (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "._e0.txt").write_bytes(b"\xff")  # macOS leaves such files beside others
-    forms = [inputs.read_predictions(tmp_path / name) for name in ("tex", "result.zip", "p.jsonl")]
-    assert forms[0] == forms[1] == forms[2]
-    (tmp_path / "text.jsonl").write_text(json.dumps({"id": "e0", "tokens": "a + b"}))
-    assert inputs.read_predictions(tmp_path / "text.jsonl") == {"e0": "%e0\n$a + b$"}
+    assert inputs.read_predictions(folder) == inputs.read_predictions(tmp_path / "result.zip")
 
 
 def test_three_forms_of_truth_are_equivalent(tmp_path: Path, archive: Path, truth: Path):

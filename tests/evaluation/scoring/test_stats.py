@@ -124,7 +124,7 @@ def test_buckets():
     assert {n: metrics.BUCKETS.index(metrics.bucket(n)) for n in expected} == expected
     lengths = [(3, True), (12, False), (9, False)]
     rows = metrics.by_bucket(
-        Expression("", "", 0, 0, 0, right, right, None, n, metrics.bucket(n)) for n, right in lengths
+        [Expression("", "", 0, 0, 0, right, right, None, n, metrics.bucket(n)) for n, right in lengths]
     )
     assert [(row.n, row.exact, row.exprate) for row in rows[:3]] == [(2, 1, 50.0), (1, 0, 0.0), (0, 0, None)]
 
