@@ -33,7 +33,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning.results import heldout_size
 from hmerbench.benchmarks.tuning.space import Parameter, pose
-from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE, Retry
+from hmerbench.benchmarks.tuning.trials import FINISHED_STATES, Job, KeyedTPE, Retry
 from tests.helpers.paths import NO_STORE, ROOT
 from tests.helpers.studies import SPACE, fake_train, posed, with_
 from tests.helpers.tiny import tiny_archive
@@ -44,6 +44,10 @@ def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", en
     driver.refuse_storage(engine, storage)
     archive = open_archive(given["crohme"])
     return driver.tune(posed(given), archive, given["results"], trials, Placing(engine, workers), storage)
+
+
+class Killed(BaseException):
+    """A kill of a worker, after which no handler runs: a BaseException, so that no code under test catches it."""
 
 
 class Inline:
@@ -59,6 +63,8 @@ class Inline:
         name, job, arguments = self.queue.pop(0)
         try:
             job(self.place, *arguments)
+        except Killed:
+            return {name: Died("killed by SIGKILL")}
         except Exception as error:
             return {name: error}
         return {name: None}
@@ -257,7 +263,7 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, caps
     tune(given, trials=14, workers=2)
     assert ((folder / "best.yaml").read_bytes(), len(opened(folder).trials)) == before
     tune(given, trials=16, workers=1)
-    assert sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in opened(folder).trials) == 16
+    assert sum(trial.state in FINISHED_STATES for trial in opened(folder).trials) == 16
 
 
 def test_a_diverged_loss_is_a_result(inline, given) -> None:
@@ -280,15 +286,14 @@ def test_a_dead_worker_costs_no_trial(inline, given, monkeypatch) -> None:
 
         fake_train(run, archive, at_epoch_2, samples)
 
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", killed)
     folder = tune(given, trials=4, workers=1)
     trials = opened(folder).trials
     (failed,) = [trial for trial in trials if trial.state == TrialState.FAIL]
     (again,) = [trial for trial in trials if trial.system_attrs.get("failed_trial") == failed.number]
-    assert again.params == failed.params and again.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    assert again.params == failed.params and again.state in FINISHED_STATES
     assert again.user_attrs["folder"] == failed.user_attrs["folder"] == begun[0].name
-    assert len([t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]) == 4
+    assert len([t for t in trials if t.state in FINISHED_STATES]) == 4
     assert pd.read_csv(folder / "trials.csv").retry_of.dropna().tolist() == [failed.number]
 
 
@@ -301,25 +306,9 @@ def test_a_full_disk_ends_tuning_and_loses_no_trial(inline, given, monkeypatch) 
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
 
 
-class Killed(BaseException):
-    """A kill, after which no handler runs: a BaseException, so that no code under test catches it."""
-
-
-class Deadly(Inline):
-    """An engine whose workers may be killed."""
-
-    def ended(self, seconds: float) -> dict[str, Exception | None]:
-        name = self.queue[0][0]
-        try:
-            return super().ended(seconds)
-        except Killed:
-            return {name: Died("killed by SIGKILL")}
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, Killed])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_a_stop_is_no_workers_death(inline, given, monkeypatch, stop: type[BaseException]) -> None:
-    """However often Ctrl-C or a kill ends the study, which says that the same command resumes."""
-
+    """However often Ctrl-C or anything else ends the study, which says that the same command resumes."""
     with monkeypatch.context() as patch:
         patch.setattr("hmerbench.benchmarks.training.trainer.train", Mock(side_effect=stop))
         for _ in range(6):
@@ -330,7 +319,6 @@ def test_a_stop_is_no_workers_death(inline, given, monkeypatch, stop: type[BaseE
 
 
 def test_a_trial_that_kills_its_workers_is_given_up_until_the_next_command(inline, given, monkeypatch) -> None:
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     with monkeypatch.context() as patch:
         patch.setattr("hmerbench.benchmarks.training.trainer.train", Mock(side_effect=Killed))
         for _ in range(2):
@@ -353,7 +341,6 @@ def test_a_worker_that_dies_after_every_epoch_loses_no_trial(inline, given, monk
         fake_train(run, archive, killed, samples)
 
     Path(given["space"]).write_text(yaml.safe_dump(with_(budget={"training": {"epochs": 7}})))
-    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.Processes", Deadly)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", train)
     monkeypatch.setattr(driver, "RETRIES", 99)  # of workers, who also die by themselves
     rows = pd.read_csv(tune(given, trials=1, workers=1) / "trials.csv")
