@@ -15,7 +15,6 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import tables
 from hmerbench.benchmarks.report.figures import from_tables
@@ -130,13 +129,8 @@ def test_the_committed_figures_are_what_make_figures_writes(tmp_path: Path, monk
         assert same, f"{name}: run make figures"
 
 
-def committed() -> list[RunFolder]:
-    """One of the committed runs."""
-    return figures.read_runs(RUN)
-
-
 def test_rates_by_length_match_paper_and_scores() -> None:
-    figure = plots.by_length(committed())
+    figure = plots.by_length(figures.read_runs(RUN))
     assert points(figure, "comer-fusion, reported")[1] == [74.25, 52.26, 54.69, 35.71, 30.77, 20.0]
     assert points(figure, "comer-self, reported")[1] == reference()["fig3"]["rates"]["CoMER (Self)"]
     drawn = points(figure, "comer-fusion, reproduced, preset hour")[1]
@@ -173,7 +167,7 @@ def test_the_reported_lengths_add_up_to_table_1() -> None:
 
 def test_the_forest_shows_rates_intervals_and_seeds(tmp_path: Path) -> None:
     score = json.loads((RUN / "scores/2014.json").read_text())
-    figure = plots.forest(committed())
+    figure = plots.forest(figures.read_runs(RUN))
     (row,) = (row for row in tables.committed(RESULTS)["table1"].to_dict("records") if row["preset"] == "hour")
     for key, rate in (("exact", "exprate"), ("le1", "exprate_le1"), ("le2", "exprate_le2")):
         (x,), (y,) = points(figure, f"CoMER (Fusion), hour, {key}")
@@ -210,19 +204,13 @@ def test_runs_without_a_history_have_no_curves(tmp_path: Path) -> None:
     assert dict(figures.draw(tmp_path))["training-paper"] == "no history.jsonl"
 
 
-def test_a_gpus_minutes_are_not_core_minutes(tmp_path: Path) -> None:
-    put_environment(put_run(tmp_path), device="NVIDIA H200", threads=16, gpu=True)
-    (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert run.core_minutes == 0 and "exprate-minutes" not in dict(figures.draw(tmp_path))
-    assert describe_preset(Config(recipe="", preset=""), [run])["core-minutes"] == ""
-
-
 @pytest.mark.parametrize(
     ("began", "resumed", "threads", "hardware"),
     [
         (8, [], 8, "EPYC"),
         (8, [8, 8], 8, "EPYC"),
         (8, [1], 0, "EPYC"),
+        ("GPU", [], 0, "H200"),
         ("GPU", [8], 0, "H200, then EPYC"),
         (8, ["GPU", 8], 0, "EPYC, then H200"),
     ],
@@ -238,17 +226,19 @@ def test_core_minutes_need_one_number_of_threads_and_no_gpu(
 
 
 def test_networks_trained_in_other_runs_have_no_core_minutes(tmp_path: Path) -> None:
-    put_environment(put_run(tmp_path), threads=1, device="a", gpu=False)
+    put_run(tmp_path)
     (run,) = figures.read_runs(tmp_path / "reproduced")
     assert run.core_minutes > 0 and describe_preset(run.settings, [run])["read at"] == "1"
     assert describe_preset(run.settings, [run, run])["seeds"] == "1"  # two trainings of one seed
     run.settings = run.settings.changed({"search.together.runs": ["other"], "search.scales": [1.0, 1.2]})
-    assert run.core_minutes == 0 and describe_preset(run.settings, [run])["read at"] == "1, 1.2 by 2 networks"
+    described = describe_preset(run.settings, [run])
+    assert run.core_minutes == 0 and described["core-minutes"] == ""
+    assert described["read at"] == "1, 1.2 by 2 networks"
 
 
 def test_training_matches_the_history() -> None:
     history = [json.loads(line) for line in (RUN / "history.jsonl").read_text().splitlines()]
-    figure = plots.training(committed(), "hour")
+    figure = plots.training(figures.read_runs(RUN), "hour")
     assert len(figure.axes) == 3  # token match was not measured
     for key in ("loss", "lr", "images_per_s"):
         epochs, values = points(figure, f"comer-fusion, seed 7, {key}")
@@ -265,7 +255,7 @@ def test_minutes_match_the_history(tmp_path: Path) -> None:
     assert (x, y) == pytest.approx((4 / 60, 100 * (exact[1] + exact[2]) / 2 / n))
     assert points(figure, "bttr, paper, seeds")[1] == pytest.approx([100 * k / n for k in exact[1:]])
     assert sorted(text.get_text() for text in figure.axes[0].texts) == ["gpu", "paper"]
-    (x,), (y,) = points(plots.minutes(committed()), "comer-fusion, hour")
+    (x,), (y,) = points(plots.minutes(figures.read_runs(RUN)), "comer-fusion, hour")
     assert x == pytest.approx(2 * RunFolder(RUN).seconds[-1] / 60) and round(y, 2) == 39.15  # on two threads
 
 
@@ -402,9 +392,8 @@ def test_curves_of_language_models_are_those_of_the_tables(tmp_path: Path) -> No
     """A line for every seed; recipes that the paper does not have, such as a port's mistakes, are left out."""
     curves = "recipe,seed,epoch,validation\nsmall,7,1,200\nsmall,7,2,100\nsmall,8,1,190\nsmall,8,2,99\nport,7,1,300\n"
     (tmp_path / "language_curves.csv").write_text(curves)
-    (tmp_path / "language.csv").write_text(
-        "model,recipe,reported,reproduced\nSmall,small,92.3,93.5\nLarge,large,78.9,\n"
-    )
+    table = "model,recipe,reported,reproduced\nSmall,small,92.3,93.5\nLarge,large,78.9,\n"
+    (tmp_path / "language.csv").write_text(table)
     figure = dict(figures.draw(tmp_path))["language-curves"]
     assert isinstance(figure, Figure)
     assert points(figure, "small, seed 7") == ([1, 2], [200, 100])

@@ -37,11 +37,6 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------------------------ alignment
 
 
-def words(truth: str, prediction: str) -> list[str]:
-    one, two = (alignment.tree(symlg.from_latex(latex)) for latex in (truth, prediction))
-    return alignment.in_words(one, two, alignment.differences(one, two))
-
-
 @pytest.mark.parametrize(
     ("truth", "prediction", "expected"),
     [
@@ -62,7 +57,8 @@ def words(truth: str, prediction: str) -> list[str]:
     ],
 )
 def test_differences_in_words(truth: str, prediction: str, expected: list[str]) -> None:
-    assert words(truth, prediction) == expected
+    one, two = (alignment.tree(symlg.from_latex(latex)) for latex in (truth, prediction))
+    assert alignment.in_words(one, two, alignment.differences(one, two)) == expected
 
 
 def test_relations_that_do_not_change_paths_are_named() -> None:
@@ -72,17 +68,12 @@ def test_relations_that_do_not_change_paths_are_named() -> None:
 
 
 def test_tokens_are_mapped_to_symbols() -> None:
-    tokens = [r"\sqrt", r"[", r"3", r"]", r"{", r"x", r"_", r"{", r"[", r"1", r"]", r"}", r"}"]
-    graph = symlg.from_latex(tokens)
-    tree = alignment.tree(graph)
-    found = alignment.symbols_of(" ".join(tokens), graph, tree)
-    assert [(token, tree.labels[i]) for token, i in zip(tokens, found, strict=True) if i >= 0] == [
-        (r"\sqrt", r"\sqrt"), ("3", "3"), ("x", "x"), ("[", "["), ("1", "1"), ("]", "]"),
-    ]  # fmt: skip
-    raw = r"\frac{1}2 \hat x \left( 12 \right)"  # what is no token may begin with a symbol
-    graph = symlg.from_latex(raw)
-    found, labels = alignment.symbols_of(raw, graph, alignment.tree(graph)), alignment.tree(graph).labels
-    assert [labels[i] if i >= 0 else "" for i in found] == ["-", "\u0302", "x", "", "12", ""]
+    for latex, symbols in (
+        (r"\sqrt [ 3 ] { x _ { [ 1 ] } }", [r"\sqrt", "", "3", "", "", "x", "", "", "[", "1", "]", "", ""]),
+        (r"\frac{1}2 \hat x \left( 12 \right)", ["-", "\u0302", "x", "", "12", ""]),  # raw LaTeX
+    ):
+        tree = alignment.tree(graph := symlg.from_latex(latex))
+        assert [tree.labels[i] if i >= 0 else "" for i in alignment.symbols_of(latex, graph, tree)] == symbols
 
 
 @pytest.mark.parametrize("latex", ["x " * 600, "x ^ { " * 60 + "x" + " }" * 60])
