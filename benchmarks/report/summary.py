@@ -149,15 +149,13 @@ class Summary:
         runs: dict[str, list[RunFolder]] = {}
         for run, preset in presets.preset_labels(self.scored).items():
             runs.setdefault(preset, []).append(run)
-        described = {"authors'": presets.describe_preset(Config(recipe="", preset=""))}
-        for preset in (name for name in names if name in runs):
-            described[f"`{preset}`"] = presets.describe_preset(runs[preset][0].settings, runs[preset])
         if not runs:
-            return dict.fromkeys(("presets", "recipes"), "")
-        return {
-            "presets": markdown([{"preset": preset, **row} for preset, row in described.items()]),
-            "recipes": markdown(presets.recipes([preset for preset in PRESETS if preset in names])),
-        }
+            return {"presets": "", "recipes": ""}
+        lines = [{"preset": "authors'"} | presets.describe_preset(Config(recipe="", preset=""))]
+        for preset in (name for name in names if name in runs):
+            lines.append({"preset": f"`{preset}`"} | presets.describe_preset(runs[preset][0].settings, runs[preset]))
+        recipes = presets.recipes([preset for preset in PRESETS if preset in names])
+        return {"presets": markdown(lines), "recipes": markdown(recipes)}
 
     def limits(self) -> str:
         """Official and neutral counts of every row of runs, by year, and last those of a perfect reader of the

@@ -84,13 +84,11 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
     pairs = [(LABEL, problem.base, *values, "where the best was picked")]
     if checked:
         other = problem.base.changed({"seed": problem.base.seed + 1})
-        trials = [(problem.values(trial.params), trial.value or 0.0) for trial in checked.get_trials(states=COMPLETE)]
-        default_rates, best_rates = (
-            [rate for values, rate in trials if values == wanted] for wanted in (problem.defaults, settings)
-        )
-        if default_rates and best_rates:
+        trials, both = checked.get_trials(states=COMPLETE), (problem.defaults, settings)
+        rates = [[trial.value or 0.0 for trial in trials if problem.values(trial.params) == each] for each in both]
+        if all(rates):
             where = "on another held-out part, from another initialization"
-            pairs.append((f"the same, seed {other.seed}", other, default_rates[-1], best_rates[-1], where))
+            pairs.append((f"the same, seed {other.seed}", other, rates[0][-1], rates[1][-1], where))
     gains, distinct = [], False
     for label, config, of_default, of_best, where in pairs:
         n = heldout_size(config, archive, checks=config is not problem.base)
