@@ -354,14 +354,6 @@ def test_a_readme_tells_no_more_than_there_is(tmp_path: Path) -> None:
     assert re.search(r"years: `small` \+0.63 \(images: .*, 1 seed; `gpu` \*\*\+9.* 3 seeds\.$", claim)
 
 
-def test_two_recipes_of_one_name_are_two_rows(tmp_path: Path) -> None:
-    for scale, exact, suffix in ((1.0, 400, "-1"), (0.5, 500, "-2")):
-        put_run(tmp_path / "runs", "best", exact=exact, data=CROHME | {"scale": scale}, suffix=suffix)
-    local = local_rows(tmp_path)
-    assert sorted(round(row["exprate"], 2) for row in local) == [40.57, 50.71]
-    assert len({row["preset"] for row in local}) == 2
-
-
 def test_a_readme_without_scored_runs(tmp_path: Path) -> None:
     (put_run(tmp_path / "reproduced", "bttr") / "scores/2014.json").unlink()
     table = [line for line in summary.Summary(tmp_path).page().splitlines() if line.startswith("|")]
@@ -379,29 +371,28 @@ def test_runs_of_other_settings_are_never_pooled(tmp_path: Path) -> None:
     assert self_preset.startswith("smoke ") and ("BTTR", self_preset) in presets
 
 
-def test_a_custom_recipe_that_was_changed_is_no_seed_of_what_it_was(tmp_path: Path) -> None:
-    """Also in what tells the paper's rows apart, as in the example of benchmarks/README.md."""
-    for seed, coverage in ((7, True), (8, True), (9, False)):
-        put_config(put_run(tmp_path / "runs", "mine", seed=seed), model={"self_coverage": coverage})
-    assert sorted(row["seeds"] for row in tables.rows_of_runs("local", tmp_path / "runs")) == [1, 2]
+BOTH = {"model": {"network": "bttr-original", "bidirectional": True}, "search": {"direction": "both"}}
+ONE = {"model": {"network": "bttr-original", "bidirectional": False}, "search": {"direction": "l2r"}}
 
 
-def test_no_distortion_at_all_is_no_distortion_but_scale(tmp_path: Path) -> None:
-    runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr", "comer-self")]
-    for run, distortions in zip(runs, (None, {"scale": [0.7, 1.4], "rotation": 0.0}), strict=True):
-        put_config(run.path, augmentation=distortions)
-    assert set(preset_labels(runs).values()) == {"smoke"}
-
-
-def test_rows_differ_in_the_directions_that_a_network_reads_in(tmp_path: Path) -> None:
-    """BTTR in both directions and in one is compared as a pair, so both have the preset's plain label."""
-    runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr-original", "bttr-uni")]
-    for run, direction in zip(runs, ("both", "l2r"), strict=True):
-        model = {"network": "bttr-original", "bidirectional": direction == "both"}
-        put_config(run.path, model=model, search={"direction": direction})
-    assert set(preset_labels(runs).values()) == {"smoke"}
-    put_config(runs[0].path, search={"direction": "l2r"})  # one of the two that it has learned: another search
-    assert len({*preset_labels([RunFolder(run.path) for run in runs]).values()}) == 2
+@pytest.mark.parametrize(
+    ("runs", "labels"),
+    [
+        ([("mine", {"data": CROHME | {"scale": scale}}) for scale in (1.0, 0.5)], 2),  # two recipes of one name
+        ([("mine", {"model": {"self_coverage": on}}) for on in (True, False)], 2),  # though the paper's rows differ so
+        ([("bttr", {"augmentation": None}), ("comer-self", {"augmentation": {"scale": [0.7, 1.4]}})], 1),
+        ([("bttr", {"augmentation": None}), ("comer-self", {"augmentation": {"rotation": 0.0}})], 1),
+        ([("bttr-original", BOTH), ("bttr-uni", ONE)], 1),  # each is read in all directions that it has learned
+        ([("bttr-original", BOTH | {"search": ONE["search"]}), ("bttr-uni", ONE)], 2),  # in one of two: another search
+    ],
+)
+def test_which_runs_share_the_label_of_their_preset(
+    tmp_path: Path, runs: list[tuple[str, dict[str, Any]]], labels: int
+) -> None:
+    folders = [put_run(tmp_path, recipe, suffix=f"-{number}") for number, (recipe, _) in enumerate(runs)]
+    for folder, (_, keys) in zip(folders, runs, strict=True):
+        put_config(folder, **keys)
+    assert len({*preset_labels(map(RunFolder, folders)).values()}) == labels
 
 
 def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
