@@ -1,14 +1,12 @@
 """Every number in the documents that are written by hand follows from what is committed, or stands here with the reason
 why it cannot."""
 
-import csv
 import json
 import math
 import re
 from collections.abc import Callable
 from functools import cache
 from itertools import chain, pairwise
-from pathlib import Path
 from statistics import mean
 
 import pytest
@@ -18,7 +16,8 @@ from hmerbench.benchmarks.report.compare import CLAIM, Comparison, compare
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.strict_files import read_yaml
+from hmerbench.benchmarks.runs.run import LanguageRun
+from hmerbench.benchmarks.strict_files import read_table, read_yaml
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.metrics import proportion_interval
 from hmerbench.evaluation.scoring.stats import holm
@@ -47,8 +46,7 @@ def steps(recipe: str, preset: str, seed: int = 7) -> int:
 
 @cache
 def table(name: str) -> list[dict[str, str]]:
-    with (RESULTS / name).open(newline="") as file:
-        return list(csv.DictReader(file))
+    return read_table(RESULTS / name)
 
 
 @cache
@@ -68,10 +66,6 @@ def medium() -> Comparison:
     folders = [RESULTS / f"reproduced/{recipe}/medium-seed{seed}" for recipe in ORDER for seed in (7, 8, 9)]
     (found,) = compare(folders, RESULTS, "all")
     return found
-
-
-def read_scores(folder: Path) -> list[float]:
-    return [json.loads((folder / f"scores/{year}.json").read_text())["exprate"] for year in YEARS]
 
 
 # ------------------------------------------------------------------------------------------- what can be computed
@@ -155,14 +149,13 @@ def protocol() -> list[str]:
     }
     own = dict(zip(pairwise(ORDER), holm([step.p_alone for step in medium().steps]), strict=True))
     means, same = (rate("comer-fusion", "medium", *seeds) - rate("densewap", "medium") for seeds in ((7, 8, 9), (7,)))
-    h200 = read_scores(RESULTS / "speed/h200/bttr-baseline/large-seed7")
+    h200 = RunFolder(RESULTS / "speed/h200/bttr-baseline/large-seed7").scores
     row = board("comer-fusion-large", "2014")
     return [
         f"size {read_yaml(RESULTS / 'experiments/hour.yaml')['search']['scales'][0]} of `hour`",
         f"once, when it was done ({fusion.exprate:.1f} %)",
         f"at hand ({fusion.exprate:.1f} and {rate('bttr', 'large'):.1f} % alone)",
-        f"{h200[0]}, {h200[1]} and {h200[2]} %",
-        "{}, {} and {} %".format(*read_scores(CONTROL.path)),
+        *("{}, {} and {} %".format(*(of[year].exprate for year in YEARS)) for of in (h200, CONTROL.scores)),
         f"result on the test sets ({100 * int(board('comer')['exact']) / 3332:.1f} %)",
         f"lead over released CoMER ({lead():+.1f})",
         f"| {lead('2014'):+.1f} | {lead('2016'):+.1f} | {lead('2019'):+.1f} |",
@@ -188,10 +181,9 @@ def language_models() -> list[str]:
         ("LSTM-Word-Small", "lm-word-small", 7),
         ("LSTM-Char-Large", "lm-char-large", 7),
     ):
-        folder = RESULTS / f"reproduced/{recipe}/ptb-seed{seed}"
-        found[recipe, seed] = json.loads((folder / "scores.json").read_text())["test_perplexity"]
-        history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-        minutes = sum(line["seconds"] + line["valid_seconds"] for line in history) / 60
+        trained = LanguageRun(RESULTS / f"reproduced/{recipe}/ptb-seed{seed}")
+        found[recipe, seed] = trained.scores["test_perplexity"]
+        minutes = sum(line["seconds"] + line["valid_seconds"] for line in trained.history) / 60
         told = next(row["reported"] for row in table("language.csv") if row["recipe"] == recipe)
         lines.append(f"| {name} | {seed} | {found[recipe, seed]:.2f} | {told} | {minutes:.0f} minutes")
     small, row = mean(found["lm-char-small", seed] for seed in (7, 8)), table("language.csv")[0]

@@ -16,7 +16,6 @@ from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.regression_gate import baseline, fixed_job
 from hmerbench.benchmarks.report import summary, tables
-from hmerbench.benchmarks.resolve import load
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import evaluated, score
 from hmerbench.evaluation.lgeval import label_graph
@@ -26,13 +25,11 @@ from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.weights import load_weights
 from tests.helpers.paths import INK, MEDIUM, ROOT
 
-RUNS = [run.path for run in RunFolder.under(ROOT / "results/reproduced")]
-CONTROL = [run.path for run in RunFolder.under(ROOT / "results/control")]  # in no table
-READ = [  # by year, as all runs read much alike
-    pytest.param(year, run, id=f"{year}-{run.parent.name}/{run.name}")
-    for year, run in sorted((file.stem, run) for run in (*RUNS, *CONTROL) for file in run.glob("predictions/*.tsv"))
-    if run.name.startswith("large-")
-]
+RUNS = RunFolder.under(ROOT / "results/reproduced")
+CONTROL = RunFolder.under(ROOT / "results/control")  # in no table
+LARGE = [run for run in (*RUNS, *CONTROL) if run.path.name.startswith("large-")]
+READ = [(year, run) for run in LARGE for year in run.sets("predictions/*.tsv")]
+READ.sort(key=lambda each: each[0])  # by year, as all runs read much alike
 
 
 def newer_than(file: Path, score: Score) -> set[str]:
@@ -43,27 +40,23 @@ def newer_than(file: Path, score: Score) -> set[str]:
     return newer
 
 
-def _row(run):
-    return run.parent / run.name.rpartition("-seed")[0]
+def named(value):
+    return f"{value.path.parent.name}/{value.path.name}" if isinstance(value, RunFolder) else value
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
+@pytest.mark.parametrize("run", RUNS, ids=named)
 def test_a_reference_run_is_complete(run):
-    config = load(run / "config.yaml")
-    assert (
-        run.relative_to(ROOT / "results/reproduced").as_posix() == f"{config.recipe}/{config.preset}-seed{config.seed}"
-    )
-    years = RunFolder(run).sets("predictions/*.tsv")
-    assert "2014" in years and years == RunFolder(run).sets("scores/*.json")
-    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in history] == list(range(1, config.training.epochs + 1))
-    environment = json.loads((run / "environment.json").read_text())
-    assert environment["revision"]
-    weights = run / "best.safetensors"
-    assert (run / "README.md").exists() == (run / "errors").exists() == weights.exists()
-    if weights.exists():
-        assert run == next(other for other in RUNS if _row(other) == _row(run))  # the first seed
-        assert load_weights(weights, config.model).settings == config.model
+    config = run.settings
+    assert run.path == ROOT / "results/reproduced" / config.name
+    years = run.sets("predictions/*.tsv")
+    assert "2014" in years and years == run.sets("scores/*.json")
+    assert [line["epoch"] for line in run.history] == list(range(1, config.training.epochs + 1))
+    assert run.environment.get("revision")
+    assert (run.path / "README.md").exists() == (run.path / "errors").exists() == run.has_weights
+    if run.has_weights:
+        row = [other for other in RUNS if (other.recipe, other.preset) == (run.recipe, run.preset)]
+        assert run is row[0]  # the first seed
+        assert load_weights(run.weights_file, config.model).settings == config.model
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +70,19 @@ def opened(crohme) -> Iterator[Archive]:
         yield archive
 
 
-@pytest.mark.parametrize(("year", "run"), READ)
+@pytest.mark.parametrize(("year", "run"), READ, ids=named)
 def test_a_reference_run_is_scored_to_the_same_counts(year, run, opened):
     """The rows of one preset; `make regress` counts those of all."""
-    committed = RunFolder(run)
-    found = evaluated(committed, opened, year)
-    newer = newer_than(run / f"scores/{year}.json", found.score)
-    assert replace(found.score, **dict.fromkeys(newer)) == committed.scores[year]
-    assert {row.id: row for row in found.expressions} == committed.expressions(year)
+    found = evaluated(run, opened, year)
+    newer = newer_than(run.path / f"scores/{year}.json", found.score)
+    assert replace(found.score, **dict.fromkeys(newer)) == run.scores[year]
+    assert {row.id: row for row in found.expressions} == run.expressions(year)
 
 
 def test_all_scores_are_those_that_the_gate_counts():
     """`make regress` scores all predictions again, and compares counts and verdicts with these of its baseline."""
     gate = baseline.read(ROOT / "results/baseline.json").scores
-    for run in map(RunFolder, RUNS):
+    for run in RUNS:
         for year, committed in run.scores.items():
             name = f"{run.path.parent.name} {run.path.name}, {year}"
             counts = {key: value for key, value in asdict(committed).items() if key in fixed_job.COUNTS}
@@ -102,15 +94,15 @@ def test_all_scores_are_those_that_the_gate_counts():
 @pytest.mark.parametrize(("recipe", "year"), [("bttr", "2014"), ("comer-fusion", "2019")])
 def test_the_scripts_write_the_same_files(recipe, year, tmp_path, opened):
     """For two rows; the summary, which is dated, aside."""
-    run = next(run for run in RUNS if run.parent.name == recipe and "medium-seed" in run.name)
-    (tmp_path / "predictions").symlink_to(run / "predictions")
-    scored = score(RunFolder(tmp_path, load(run / "config.yaml")), opened, [year])[year]
-    newer, written = newer_than(run / f"scores/{year}.json", scored), tmp_path / f"scores/{year}.json"
+    run = next(run for run in RUNS if (run.recipe, run.preset) == (recipe, "medium"))
+    (tmp_path / "predictions").symlink_to(run.path / "predictions")
+    scored = score(RunFolder(tmp_path, run.settings), opened, [year])[year]
+    newer, written = newer_than(run.path / f"scores/{year}.json", scored), tmp_path / f"scores/{year}.json"
     lines = written.read_text().splitlines(keepends=True)
     written.write_text("".join(line for line in lines if line.partition(":")[0].strip(' "') not in newer))
     names = [f"scores/{year}.json", f"scores/{year}.csv", f"errors/{year}.json"]
-    for name in (name for name in names if (run / name).exists()):
-        assert (tmp_path / name).read_bytes() == (run / name).read_bytes(), name
+    for name in (name for name in names if (run.path / name).exists()):
+        assert (tmp_path / name).read_bytes() == (run.path / name).read_bytes(), name
 
 
 def test_the_committed_tables_are_what_make_tables_writes(tmp_path):

@@ -1,16 +1,15 @@
 """A row that was trained on a CPU and on a GPU: what its document says of both follows from their files."""
 
-import csv
 from statistics import fmean
 from typing import Any
 
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from tests.helpers.paths import ROOT
 
 CONTROL = RunFolder(ROOT / "results/control/comer-fusion/large-seed7")
 ON_GPU = RunFolder(ROOT / "results/speed/h200/comer-fusion/large-seed7")
 EARLIER = RunFolder(ROOT / "results/reproduced/comer-fusion/large-seed7")
-EQUIVALENCE = ROOT / "results/speed/equivalence.csv"
 TEXT = (ROOT / "results/control/README.md").read_text()
 
 
@@ -41,7 +40,7 @@ def test_losses_are_those_of_the_histories():
     assert f"at most {100 * furthest:.1f} %" in TEXT
     apart = [here - there for here, there in zip(losses(CONTROL), losses(ON_GPU), strict=True)]
     assert f"higher in {sum(each > 0 for each in apart)} of 16 epochs, by {fmean(apart):.4f} on the mean of all" in TEXT
-    rounding = next(row for row in csv.DictReader(EQUIVALENCE.read_text().splitlines()) if row["way"] == "disturbed")
+    rounding = next(row for row in read_table(ROOT / "results/speed/equivalence.csv") if row["way"] == "disturbed")
     assert f"{float(rounding['loss_difference']):.4f} in [{rounding['steps']} steps]" in TEXT
 
 

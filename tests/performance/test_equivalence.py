@@ -1,13 +1,12 @@
 """The comparison of ways to compute a training: it sees a way that computes another one."""
 
-import csv
-
 import pytest
 import torch
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.batching import TrainingSet
 from hmerbench.benchmarks.performance import equivalence as module
+from hmerbench.benchmarks.strict_files import read_table
 from tests.helpers.tiny import tiny_config
 
 
@@ -18,7 +17,7 @@ def compared(archive, tmp_path, monkeypatch):
 
     def compare() -> dict[str, dict]:
         rows = module.equivalence(open_archive(archive), tmp_path, "comer-fusion", "tiny", 40)
-        written = list(csv.DictReader((tmp_path / "speed/equivalence.csv").read_text().splitlines()))
+        written = read_table(tmp_path / "speed/equivalence.csv")
         assert [row["way"] for row in written] == [row["way"] for row in rows]
         return {row["way"]: row for row in rows}
 

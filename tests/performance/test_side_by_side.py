@@ -1,11 +1,11 @@
 """The table of rows trained side by side on a GPU follows from their histories."""
 
-import csv
-import json
 import re
 
 import pytest
 
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from tests.helpers.paths import ROOT
 
 H200 = ROOT / "results/speed/h200"
@@ -14,7 +14,7 @@ TEXT = (H200 / "README.md").read_text()
 
 @pytest.mark.parametrize("row", ["bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion"])
 def test_a_row_is_what_its_history_says(row):
-    history = [json.loads(line) for line in (H200 / row / "large-seed7/history.jsonl").read_text().splitlines()]
+    history = RunFolder(H200 / row / "large-seed7").history
     seconds = sum(line["seconds"] for line in history)
     images = sum(line["seconds"] * line["images_per_s"] for line in history)
     expected = f"| {row} | {history[-1]['step']:,} | {seconds / 60:.1f} | {images / seconds:.0f} |"
@@ -27,13 +27,12 @@ def test_every_row_takes_as_many_steps():
 
 
 def test_the_rates_are_those_of_the_scores():
-    scores = H200 / "bttr-baseline/large-seed7/scores"
-    rates = [json.loads((scores / f"{year}.json").read_text())["exprate"] for year in (2014, 2016, 2019)]
-    assert "{:.2f}, {:.2f} and {:.2f} %".format(*rates) in TEXT
+    scores = RunFolder(H200 / "bttr-baseline/large-seed7").scores
+    assert "{:.2f}, {:.2f} and {:.2f} %".format(*(score.exprate for score in scores.values())) in TEXT
 
 
 def test_how_busy_the_gpu_was_is_what_was_sampled():
-    samples = list(csv.DictReader((H200 / "nvidia-smi.csv").read_text().splitlines()))
+    samples = read_table(H200 / "nvidia-smi.csv")
     busy = [int(row["gpu_percent"].split()[0]) for row in samples]
     power = [float(row["power"].split()[0]) for row in samples]
     idle = next(k for k, percent in enumerate(busy) if percent > 50)
