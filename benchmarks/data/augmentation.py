@@ -73,7 +73,9 @@ class Distortion:
             image = cv2.dilate(image, kernel)
         elif stroke == THINNER:  # blended with the original, so that no stroke vanishes
             image = cv2.addWeighted(cv2.erode(image, kernel), 0.6, image, 0.4, 0)
-        forward, size = self.forward(*sides(image)), (self.width, self.height)
+        (height, width), size = image.shape, (self.width, self.height)
+        offset = np.array([self.width / 2, self.height / 2]) - self.matrix @ np.array([width / 2, height / 2])
+        forward = np.hstack([self.matrix, offset[:, None]])  # affine map [2,3], center to center
         if coarse is None:
             return cv2.warpAffine(image, forward, size, flags=cv2.INTER_LINEAR)
         inverse = cv2.invertAffineTransform(forward).astype(np.float32)
@@ -93,12 +95,6 @@ class Distortion:
             shape = self.height // 24 + 2, self.width // 24 + 2, 2
             coarse = draw.uniform(-pixels, pixels, shape).astype(np.float32)
         return stroke, coarse
-
-    def forward(self, height: int, width: int) -> np.ndarray:
-        """Affine map [2,3] from an image of height x width to the distorted one, center to center."""
-        assert self.matrix is not None
-        shift = np.array([self.width / 2, self.height / 2]) - self.matrix @ np.array([width / 2, height / 2])
-        return np.hstack([self.matrix, shift[:, None]])
 
 
 def distort(augmentation: Augmentation | None, height: int, width: int, draw: Draw, scale: float = 1.0) -> Distortion:

@@ -187,14 +187,12 @@ TRIES = 8  # to find a part that differs from the one it replaces
 MAX_TOKENS = 20  # of a part that is put into another expression
 TALLER = 3.0  # a part that would be more than so many times taller than the one it replaces is drawn smaller
 
-Part = tuple[Sample, Line]
-
 
 def exchanged(samples: Sequence[Sample], count: int) -> list[Sample]:
     """At most `count` expressions made of each sample with known ink, which take turns in training; longer parts are
     more likely to be put in."""
     trees = [parse(sample.tokens) if sample.ink else None for sample in samples]
-    donors: dict[str, list[Part]] = defaultdict(list)
+    donors: dict[str, list[tuple[Sample, Line]]] = defaultdict(list)
     for sample, tree in zip(samples, trees, strict=True):
         for line in _replaceable(tree):
             if line.stop - line.start <= MAX_TOKENS:
@@ -281,8 +279,7 @@ class _Layout:
             right += (grown - wider) / 2
         elif line.role == "radicand":
             self._stretch(node.start, old_low[0], wider)
-            taller = max(high[1] - low[1] - (old_high[1] - old_low[1]), 0.0)
-            self._raise(node.start, taller)
+            self._raise(node.start, max(high[1] - low[1] - (old_high[1] - old_low[1]), 0.0))
         self._move(line.start, line.stop, (right, down))
 
     def _old(self, start: int, stop: int) -> list[Symbol]:

@@ -41,12 +41,11 @@ def passport(archive: Archive) -> dict[str, Any]:
     images: dict[str, tuple[list[str], list[np.ndarray]]] = {}
     for split in archive.splits:
         samples = archive.samples(split)
-        splits[split] = _measure(archive, split, samples)
         images[split] = [pixels(s.image) for s in samples], [fingerprint(s.image) for s in samples]
+        splits[split] = _measure(archive, split, samples)
+        splits[split]["equal_images"] = sum(count > 1 for count in Counter(images[split][0]).values())
     if faults := [fault for split in archive.unreadable.values() for fault in split]:
         raise UserError(f"{archive.path}: {counted(len(faults), 'image')} cannot be read: {abridged(faults)}")
-    for split, (digests, _) in images.items():
-        splits[split]["equal_images"] = sum(count > 1 for count in Counter(digests).values())
     for name, trained in _trained(archive).items():
         for split in splits:
             found = [tuple(tokens) in trained for tokens in archive.captions(split).values()] if trained else []

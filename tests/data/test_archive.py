@@ -225,29 +225,23 @@ def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
         open_archive(pack(tmp_path / "b.zip", lone), trains=False).samples("mine")
 
 
+OWN_CAPTION, OWN_IMAGE = "data/mine/caption.txt", "data/mine/img/a.png"
+
+
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("name", "content", "message"),
     [
-        (
-            {"data/mine/caption.txt": b"a\t\\frac { x }\n"},
-            "a does not convert to symLG (the expression ends too early)",
-        ),
-        ({"data/mine/img/a.png": b"%PDF-1.7"}, "data/mine/img/a.png: not an image of a known format"),
-        ({"data/mine/img/a.png": png(DRAWN)[:60]}, "data/mine/img/a.png: damaged image"),
-        ({"data/class 7/caption.txt": b"a\tx\n"}, "data/class 7: cannot be the name of a set: take letters"),
-        ({"data/mine/img/a.png": None}, "no image data/mine/img/ID.* for a; add it, or drop the caption"),
-        (
-            {"data/mine/caption.txt": b"b\tx\nc\tx\n"},
-            "no image data/mine/img/ID.* for b, c; add them, or drop the captions",
-        ),
-        (
-            {"data/mine/img/a.JPG": b""},
-            "more than one image of an expression: mine/img/a.png and mine/img/a.JPG; keep one",
-        ),
+        (OWN_CAPTION, b"a\t\\frac { x }\n", "a does not convert to symLG (the expression ends too early)"),
+        (OWN_IMAGE, b"%PDF-1.7", "data/mine/img/a.png: not an image of a known format"),
+        (OWN_IMAGE, png(DRAWN)[:60], "data/mine/img/a.png: damaged image"),
+        ("data/class 7/caption.txt", b"a\tx\n", "data/class 7: cannot be the name of a set: take letters"),
+        (OWN_IMAGE, None, "no image data/mine/img/ID.* for a; add it, or drop the caption"),
+        (OWN_CAPTION, b"b\tx\nc\tx\n", "no image data/mine/img/ID.* for b, c; add them, or drop the captions"),
+        ("data/mine/img/a.JPG", b"", "than one image of an expression: mine/img/a.png and mine/img/a.JPG; keep one"),
     ],
 )
-def test_what_is_wrong_with_ones_own_set(tmp_path, changed, message):
-    own = {"data/mine/caption.txt": b"a\tx\n", "data/mine/img/a.png": png(np.zeros((9, 9), np.uint8))} | changed
+def test_what_is_wrong_with_ones_own_set(tmp_path, name, content, message):
+    own = {OWN_CAPTION: b"a\tx\n", OWN_IMAGE: png(np.zeros((9, 9), np.uint8)), name: content}
     path = pack(tmp_path / "a.zip", {name: content for name, content in own.items() if content is not None})
     with pytest.raises(FAULTS) as caught:
         archive = open_archive(path, trains=False)
