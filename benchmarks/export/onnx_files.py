@@ -7,7 +7,6 @@ opens, so that smaller files compute at the same speed. A card's front matter ha
 """
 
 import copy
-import gc
 import inspect
 import io
 import json
@@ -157,17 +156,11 @@ def programs(network: Stepwise) -> tuple[Any, Any]:
 
 def _exported(module: nn.Module, inputs: tuple, moves: Any, names: Sequence[str], outputs: Sequence[str]) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    collects = gc.isenabled()
-    gc.disable()  # searching for cycles among what tracing makes takes a seventh of the time
-    try:
-        with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()):
-            program = torch.onnx.export(
-                module.eval(), inputs, dynamo=True, dynamic_shapes=moves, input_names=[*names], output_names=[*outputs],
-                opset_version=OPSET, verbose=False,
-            )  # fmt: skip
-    finally:
-        if collects:
-            gc.enable()
+    with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()):
+        program = torch.onnx.export(
+            module.eval(), inputs, dynamo=True, dynamic_shapes=moves, input_names=[*names], output_names=[*outputs],
+            opset_version=OPSET, verbose=False,
+        )  # fmt: skip
     assert program is not None
     model = program.model_proto
     graph = model.graph
