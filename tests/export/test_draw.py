@@ -1,14 +1,13 @@
 """The page to draw on, in a headless Chromium, against the command line's recognizer."""
 
-import io
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
-from PIL import Image
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import strokes_of
@@ -85,10 +84,8 @@ def reading(page: Any) -> str:
     return page.locator("#latex").inner_text()
 
 
-def png(image: np.ndarray | Image.Image) -> bytes:
-    stream = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(stream, "PNG")
-    return stream.getvalue()
+def png(image: Any) -> bytes:
+    return cv2.imencode(".png", np.asarray(image))[1].tobytes()
 
 
 def give(page: Any, content: bytes, name: str = "a.png", kind: str = "image/png") -> None:
