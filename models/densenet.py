@@ -18,16 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmerbench.models.layers import (
-    Bits,
-    Conv2d,
-    Dropout,
-    image_position,
-    pad_batch,
-    pointwise,
-    random_bits,
-    running,
-)
+from hmerbench.models.layers import Bits, Conv2d, Dropout, image_position, pad_batch, pointwise, random_bits, running
 from hmerbench.models.settings import DenseNetSettings, TransformerSettings
 
 GROUP = 4  # layers whose weight gradients are one matrix product: wider products are faster
