@@ -108,12 +108,11 @@ def test_shadows_and_ink_at_the_edge_are_no_surroundings(taken: Callable, drawn:
     assert np.array_equal(kept, picture)
 
 
-def saved(form: str, **options: object) -> bytes:
+def saved(form: str, page: np.ndarray = PAGE, **options: object) -> bytes:
     stream = io.BytesIO()
-    picture = Image.fromarray(PAGE)
     if form == "HEIF":
         pytest.importorskip("pillow_heif").register_heif_opener()
-    picture.save(stream, form, **options)
+    Image.fromarray(page).save(stream, form, **options)
     return stream.getvalue()
 
 
@@ -173,16 +172,12 @@ def test_gray_bitmaps_are_what_pillow_reads(name: str, monkeypatch: pytest.Monke
 def test_the_orientation_of_a_phone_is_followed(form: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    stream = io.BytesIO()
-    Image.fromarray(np.rot90(PAGE).copy()).save(stream, form, exif=exif)
-    prepared = prepare(stream.getvalue(), form)
+    prepared = prepare(saved(form, np.rot90(PAGE).copy(), exif=exif), form)
     assert "turned upright" in prepared.done and prepared.image.shape == prepare(PAGE, "plain").image.shape
 
 
 def test_of_several_frames_the_first_is_read() -> None:
-    stream = io.BytesIO()
-    Image.fromarray(PAGE).save(stream, "GIF", save_all=True, append_images=[Image.fromarray(255 - PAGE[::-1])])
-    prepared = prepare(stream.getvalue(), "two")
+    prepared = prepare(saved("GIF", save_all=True, append_images=[Image.fromarray(255 - PAGE[::-1])]), "two")
     assert "first frame taken" in prepared.done and np.array_equal(prepared.image, prepare(PAGE, "one").image)
 
 

@@ -17,14 +17,7 @@ from typing import IO, NamedTuple
 import cv2
 import numpy as np
 
-from hmerbench.benchmarks.data.archive import (
-    DONE,
-    PREPARED_MARKER,
-    WRITERS,
-    abridged,
-    counted_words,
-    unknown_words,
-)
+from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER, WRITERS, abridged, counted_words, unknown_words
 from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.source import LISTING, NO_CAPTION, Choice, Expression, Row, Source, chosen
