@@ -72,8 +72,8 @@ class Board:
 
     def row(self, key: str, year: str, rules: Rules = PAPER) -> Row | None:
         """The row of a system and year (or TOGETHER); None if it has no predictions for that year (or for one)."""
-        named = {"system": key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
-        return next((row for row in self.rows if named.items() <= row.items()), None)
+        named = _named(key, year, rules).items()
+        return next((row for row in self.rows if named <= row.items()), None)
 
 
 def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, committed: Path | None = None) -> Board:
@@ -111,7 +111,7 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
             errors[TOGETHER] = [count for year in board.years for count in errors[year]]
             rows = [row for year in board.years if (row := board.row(system.key, year))]
             whole = {name: sum(row[name] for row in rows) for name in (*COUNTS, "neutral", "token_exact")}
-            board.rows.append(_named(system, TOGETHER, PAPER) | whole | _interval(board, system, TOGETHER))
+            board.rows.append(_named(system.key, TOGETHER, PAPER) | whole | _interval(board, system, TOGETHER))
     for year in (*board.years, TOGETHER):
         _test(board, year, kept)
     return board
@@ -132,7 +132,8 @@ def _count(
     board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
     for rules in RULES:
         counts = vars(score) if rules == PAPER else in_process(result.predictions, graphs, rules).counts
-        row = _named(system, year, rules) | {name: counts[name] for name in COUNTS} | {"token_exact": score.token_exact}
+        row = _named(system.key, year, rules) | {name: counts[name] for name in COUNTS}
+        row["token_exact"] = score.token_exact
         row["low"], row["high"] = rounded_interval(row["exact"], row["n"])
         if rules == PAPER:
             row |= {"neutral": score.neutral, "missing": score.missing, "unconverted": score.unconverted}
@@ -188,8 +189,8 @@ def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]
             row |= difference(errors[system.key], errors[BASELINE], board.images[year])
 
 
-def _named(system: System, year: str, rules: Rules) -> Row:
-    return {"system": system.key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
+def _named(key: str, year: str, rules: Rules) -> Row:
+    return {"system": key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
 
 
 def _interval(board: Board, system: System, year: str) -> Row:

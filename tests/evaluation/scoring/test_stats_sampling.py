@@ -58,26 +58,12 @@ def coverage(world: str, seeds: int, worlds: int = 1000) -> dict[str, float]:
     return {name: float(np.mean(inside)) for name, inside in held.items()}
 
 
-@pytest.mark.filterwarnings("ignore:Precision loss")
+@pytest.mark.filterwarnings("ignore:Precision loss")  # scipy's, where the runs of a row are equally good
 @pytest.mark.parametrize("seeds", [2, 3])
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", ["difference", "rate"])
 def test_intervals_over_seeds_and_writers_hold_the_truth(world: str, seeds: int, name: str) -> None:
     assert 0.93 <= coverage(world, seeds)[name] <= 0.97
-
-
-@pytest.mark.filterwarnings("ignore:Precision loss")  # scipy's, where the runs of a row are equally good
-@pytest.mark.parametrize(
-    ("name", "world", "most"),
-    [
-        ("rate over images", "as measured", 0.85),  # Wilson's
-        ("difference over images", "as measured", 0.85),
-        ("difference over images", "unlike seeds", 0.75),
-        ("difference over seeds", "unlike writers", 0.92),  # Welch's
-    ],
-)
-def test_intervals_over_one_of_them_do_not(name: str, world: str, most: float) -> None:
-    assert coverage(world, 3)[name] < most
 
 
 @pytest.mark.filterwarnings("ignore:Precision loss")

@@ -56,21 +56,6 @@ def test_the_cases_tell_the_rules_apart():
         assert sum(other in case for case in CASES) > 20
 
 
-def labels(latex: str) -> dict[str, str]:
-    return {item.path: item.label for item in from_latex(latex).objects}
-
-
-def test_a_lone_bracket_is_an_argument():
-    assert labels(r"\sqrt [ n ] [ y") == {"O": r"\sqrt", "OAbove": "n", "OInside": "[", "OR": "y"}
-    assert labels(r"\frac [ a b") == {"O": "-", "OAbove": "[", "OBelow": "a", "OR": "b"}
-
-
-def test_a_dollar_ends_the_formula_by_the_rules_of_markdown():
-    assert labels("a $5") == {"O": "5"}
-    with pytest.raises(Unconverted):
-        from_latex("x $ y")
-
-
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(InputError, match=r"pandoc-3: .*pandoc-1.19, pandoc-2.17"):
         rules("pandoc-3")

@@ -225,6 +225,9 @@ def test_a_million_tokens_in_a_list_are_refused_unread():
         ("{ }", {}),
         ("α ≤", {"O": r"\alpha", "OR": r"\leq"}),
         ("@ x".replace("@", r"\$"), {"O": "$", "OR": "x"}),
+        (r"\sqrt [ n ] [ y", {"O": r"\sqrt", "OAbove": "n", "OInside": "[", "OR": "y"}),
+        (r"\frac [ a b", {"O": "-", "OAbove": "[", "OBelow": "a", "OR": "b"}),
+        ("a $5", {"O": "5"}),  # a dollar ends the formula by the rules of Markdown
     ],
 )  # fmt: skip
 def test_rule(text: str, expected: dict[str, str]):
