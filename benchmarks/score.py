@@ -44,9 +44,8 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
             converted = {path.name: path.read_text(encoding="utf-8") for path in (folder / "pred_symlg").glob("*.lg")}
             run.write(f"symlg/{split}.zip", zipped(converted))
             run.write(f"errors/{split}.json", _errors(result, folder))
-            run.write(
-                f"scores/{split}.txt", (folder / "Results_pred_symlg" / "Summary.txt").read_text(encoding="utf-8")
-            )
+            summary = folder / "Results_pred_symlg/Summary.txt"
+            run.write(f"scores/{split}.txt", summary.read_text(encoding="utf-8"))
             run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
             run.write(f"scores/{split}.json", asdict(result.score))  # last, since it marks the split as scored
         run.record_source(f"scores/{split}.json", scored)

@@ -18,7 +18,7 @@ import torch
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.cli import runs
 from hmerbench.benchmarks.cli.options import parse_list
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import forget_trainings
@@ -231,43 +231,30 @@ def test_unknown_commands_and_options_are_usage_errors(in_process: Run) -> None:
         assert code == 2 and "Traceback" not in said and message in said
 
 
-def report(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    return cli._report(error), capsys.readouterr().err
-
-
 def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
-    from hmerbench.evaluation import InputError
-    from hmerbench.models.files import CheckpointError
-
-    for kind in (UserError, InputError, CheckpointError):
-        assert report(kind("a.zip: fix it"), capsys) == (1, "error: a.zip: fix it\n")
-    full = OSError(errno.ENOSPC, "No space left on device", "results/x")
-    assert report(full, capsys) == (
-        1,
-        "error: results/x: No space left on device; free disk space and run the same command again\n",
-    )
-    sealed = OSError(errno.EROFS, "Read-only file system", "results")
-    assert "choose a writable folder" in report(sealed, capsys)[1]
-    for name, extra in {"pandas": "suite", "torch": "recognize", "ray": "ray"}.items():
-        absent = ModuleNotFoundError(f"No module named '{name}'", name=name)
-        assert f"pip install 'hmerbench[{extra}]'" in report(absent, capsys)[1]
+    again, smaller = "run the same command again\n", "reduce training.batching.pixels"
+    full, sealed = (OSError(code, os.strerror(code), "results/x") for code in (errno.ENOSPC, errno.EROFS))
     scarce = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
-    began = "error: CUDA out of memory. Tried to allocate 2.00 GiB; reduce training.batching.pixels"
-    assert report(scarce, capsys)[1].startswith(began)
-    for text in (
-        "CUDA error: out of memory\nmore",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`",
-    ):
-        assert "; reduce training.batching.pixels" in report(RuntimeError(text), capsys)[1]
-    lost = report(RuntimeError("CUDA error: device not ready\nCompile with `TORCH_USE_CUDA_DSA`"), capsys)[1]
-    assert lost == (
-        "error: the GPU failed (CUDA error: device not ready); finished stages and the last checkpoint are kept: "
-        "run the same command again\n"
-    )
-    hostile = UserError("a\x1b[31m\nb.zip: fix it")
-    assert report(hostile, capsys) == (1, "error: a\\x1b[31m b.zip: fix it\n")
-    code, line = report(RuntimeError("several\nlines"), capsys)
-    assert code == 1 and line.startswith("error: RuntimeError: several lines") and line.count("\n") == 1
+    failed = RuntimeError("CUDA error: device not ready\nCompile with `TORCH_USE_CUDA_DSA`")
+    kept = "finished stages and the last checkpoint are kept"
+    told = [
+        *((kind("a.zip: fix it"), "a.zip: fix it\n") for kind in FAULTS),
+        (UserError("a\x1b[31m\nb.zip: fix it"), "a\\x1b[31m b.zip: fix it\n"),
+        (full, f"results/x: No space left on device; free disk space and {again}"),
+        (sealed, "results/x: Read-only file system; choose a writable folder"),
+        (scarce, f"CUDA out of memory. Tried to allocate 2.00 GiB; {smaller}"),
+        (RuntimeError("CUDA error: out of memory\nmore"), f"CUDA error: out of memory; {smaller}"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), f"CUDA error: CUBLAS_STATUS_ALLOC_FAILED; {smaller}"),
+        (failed, f"the GPU failed (CUDA error: device not ready); {kept}: {again}"),
+        (RuntimeError("several\nlines"), "RuntimeError: several lines"),
+    ]
+    for error, words in told:
+        assert cli._report(error) == 1
+        line = capsys.readouterr().err
+        assert line.startswith(f"error: {words}") and line.count("\n") == 1
+    for name, extra in {"pandas": "suite", "torch": "recognize", "ray": "ray"}.items():
+        cli._report(ModuleNotFoundError(f"No module named '{name}'", name=name))
+        assert f"pip install 'hmerbench[{extra}]'" in capsys.readouterr().err
 
 
 def test_lists_of_names_may_hold_quoted_blanks() -> None:
