@@ -20,6 +20,7 @@ from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import last_own
 from hmerbench.benchmarks.score import unseen_of
+from hmerbench.evaluation.scoring.inputs import tsv
 from hmerbench.models.comer import CoMER
 from hmerbench.models.settings import CoMERSettings
 from tests.helpers.checkpoints import lightning
@@ -86,19 +87,13 @@ def test_weights_of_one_name_share_no_results(tmp_path: Path, kind: str):
     """Nor do weights read in two ways; the same weights go on where they were."""
     archive = own_set(tmp_path / "own", one="1 2")
     shutil.copytree(archive / "data/mine", archive / "data/other")
-    weights = []
-    for place in ("a", "b"):
-        if kind == "checkpoint":
-            (tmp_path / place).mkdir()
-            weights.append(lightning(tmp_path / place / "last.ckpt", CoMER(TINY)))
-            continue
-        settings = Config(recipe="mine", preset="run", model=TINY).changed({"search.max_len": 8})
-        if kind == "settings" and place == "b":
-            settings = settings.changed({"search.beam_size": 2})
-        run = untrained_run(tmp_path / place / "mine/run", settings)
-        if kind == "settings" and place == "b":
-            shutil.copy(weights[0] / "best.safetensors", run.path)
-        weights.append(run.path)
+    settings = Config(recipe="mine", preset="run", model=TINY).changed({"search.max_len": 8})
+    weights = [untrained_run(tmp_path / place / "mine/run", settings).path for place in ("a", "b")]
+    if kind == "checkpoint":
+        weights = [lightning(folder / "last.ckpt", CoMER(TINY)) for folder in weights]
+    elif kind == "settings":  # of the same weights
+        untrained_run(weights[1], settings.changed({"search.beam_size": 2}))
+        shutil.copy(weights[0] / "best.safetensors", weights[1])
     first, second = (evaluate_weights(path, archive, ["mine"], tmp_path / "results") for path in weights)
     assert first != second and (first / "scores/mine.json").exists() and (second / "scores/mine.json").exists()
     assert evaluate_weights(weights[0], archive, ["other"], tmp_path / "results") == first
@@ -166,9 +161,7 @@ def test_scores_of_what_is_unseen_are_named_after_what_was_seen(tmp_path: Path) 
     archive, names = open_archive(tiny_archive(tmp_path / "data")), list[str]()
     for data in ({}, {"limit": 3}, {"limit": 3, "max_tokens": 2}):
         run = RunFolder(tmp_path / f"run{len(names)}", tiny_config(archive.path, {"data": data}))
-        answers = "".join(f"{id_}\t{' '.join(tokens)}\n" for id_, tokens in archive.captions("2014").items())
-        (run.path / "predictions").mkdir(parents=True)
-        (run.path / "predictions/2014.tsv").write_text("id\ttokens\n" + answers)
+        run.write("predictions/2014.tsv", tsv(archive.captions("2014")))
         names += re.findall(r"unseen:([^|]*)", unseen_of(run, archive, "2014")) or ["nothing is left"]
     assert names[0] in (archive.caption_md5("train")[:8], "nothing is left") and len({*names}) == 3
     assert names[1][:9] == names[2][:9] == archive.caption_md5("train")[:8] + "+"
