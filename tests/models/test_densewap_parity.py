@@ -29,7 +29,7 @@ from tests.helpers.parity import (
 )
 
 # Largest allowed deviation in float32; the authors' own noise is a third of it or less.
-LIMITS = dict.fromkeys(("features", "init_state", "h1", "alpha", "h2"), 1e-5)
+LIMITS: dict[str, float] = dict.fromkeys(("features", "init_state", "h1", "alpha", "h2"), 1e-5)
 LIMITS |= {"feature_mask": 0.0, "alpha_past": 2e-5, "context": 5e-5, "logits": 5e-5, "loss": 2e-6}
 FLOAT64 = 1e-10
 SUM = 1e-4  # of a search
