@@ -40,11 +40,8 @@ def test_captions_are_compared_by_id(sets: tuple[Archive, Archive, Path]) -> Non
     assert found.differ == {ids[2]: (caption, f"{caption} + x")}
     assert found.left_out == {"caption has a { without its }": [ids[3]], "no InkML": [ids[4]]}
     page = ink_import.page([found.row()], [found], "a network")
-    assert (
-        "| 2014 | 5 | 2 | 1 | 2 | – |" in page
-        and "Of all" not in page
-        and f"- 2014, left out, no InkML: {ids[4]}\n" in page
-    )
+    assert "| 2014 | 5 | 2 | 1 | 2 | – |" in page and "Of all" not in page
+    assert f"- 2014, left out, no InkML: {ids[4]}\n" in page
 
 
 def test_what_is_read_of_one_bitmap_alone_is_counted(sets: tuple[Archive, Archive, Path], monkeypatch) -> None:
@@ -63,9 +60,8 @@ def test_what_is_read_of_one_bitmap_alone_is_counted(sets: tuple[Archive, Archiv
     assert row == {"images": 3, "published": 2, "drawn": 2, "only_published": 1, "only_drawn": 1}
     train = ink_import.Compared("train", 24, {}, {}).row()
     rows = [train, ink_import.Compared("2014", 5, {}, {}).row() | row, train | row | {"drawn": 1, "only_drawn": 0}]
-    assert "Of all 6 images 4 are read right as published and 3 as drawn:\n-16.7 points (p = 1.00" in ink_import.page(
-        rows, [], "a network"
-    )
+    told = "Of all 6 images 4 are read right as published and 3 as drawn:\n-16.7 points (p = 1.00"
+    assert told in ink_import.page(rows, [], "a network")
 
 
 def test_another_set_is_refused(tmp_path: Path) -> None:

@@ -60,10 +60,8 @@ def test_a_line_has_the_probability_of_its_words_one_after_the_other():
 
 def test_hypotheses_are_ranked_by_both_models(weights):
     vocabulary = Vocabulary()
-    lines, listed = (
-        Lines(Language(weights=str(weights)), vocabulary),
-        [hypothesis("x + 1", -0.1), hypothesis("\\alpha", -0.2)],
-    )
+    lines = Lines(Language(weights=str(weights)), vocabulary)
+    listed = [hypothesis("x + 1", -0.1), hypothesis("\\alpha", -0.2)]
     log_p = lines([["x", "+", "1"], ["\\alpha"]])
     for weight, length, alpha in ((0.0, 0.0, 1.0), (2.0, 0.0, 1.0), (0.1, -0.3, 0.5)):
         search = Search(alpha=alpha, language=Language(weights="lm", weight=weight, length=length))

@@ -209,13 +209,11 @@ def test_doubtful_results_are_reported(tmp_path: Path, program) -> None:
     cv2.imwrite(str(tmp_path / "dots.png"), pattern("dots", np.random.default_rng(0)))
     code, out, said = program("--json", tmp_path / "dots.png", tmp_path / "a.png", weights=None)
     dots, drawn = (json.loads(line) for line in out.splitlines())
-    assert dots["doubtful"] and dots["confidence"] < 0.2
+    assert code == 0 and dots["doubtful"] and dots["confidence"] < 0.2
     assert not drawn["doubtful"] and drawn["latex"] == LATEX and drawn["confidence"] > 0.8
     assert all(other["confidence"] < drawn["confidence"] for other in drawn["nbest"][1:])
     doubt, summary = said.splitlines()
-    assert (
-        code == 0 and doubt.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and summary.startswith("read 2 of 2 by ")
-    )
+    assert doubt.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and summary.startswith("read 2 of 2 by ")
 
 
 @pytest.mark.long
