@@ -126,9 +126,7 @@ def in_process(predictions: Mapping[str, str], truth: Mapping[str, Graph], rules
     return Outcome(_counts(rows), rows, reasons)
 
 
-def neutral_exact(
-    predictions: Mapping[str, str], truth: Mapping[str, Graph], exact: Set[str], rules: Rules = PAPER
-) -> int:
+def neutral_exact(predictions: Mapping[str, str], truth: Mapping[str, Graph], exact: Set[str], rules: Rules) -> int:
     """How many are right if limits make no difference: the `exact` ones, and of those whose truth has an operator that
     takes limits, the ones that differ in nothing else."""
     asked = {key: graph for key, graph in truth.items() if key not in exact and takes_limits(graph)}

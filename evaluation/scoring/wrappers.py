@@ -4,6 +4,7 @@ beginning and end, `LaTeX:`, sentences around a single formula, and characters o
 
 import re
 from collections import Counter
+from collections.abc import Container
 from itertools import accumulate
 
 from hmerbench.evaluation.symlg import Unconverted, body_of, formula_in
@@ -92,7 +93,7 @@ class Predictions(dict[str, str]):
         if removed and not official:
             self.unofficial.add(key)
 
-    def kept(self, keys: "set[str] | dict[str, str]") -> "Predictions":
+    def kept(self, keys: Container[str]) -> "Predictions":
         """Those with one of these ids."""
         kept = Predictions()
         for key in (key for key in self if key in keys):
