@@ -152,6 +152,8 @@ def test_scripts_of_lgeval_keep_their_names(in_process: Run, tmp_path: Path) -> 
         ("export run --images 9", "--images: does not go with an export; --compare reads them"),
         (f"export {ROOT / 'README.md'} --compare a", "README.md: a comparison tells what a run reads; give its folder"),
         ("export run --compare a --to hub", "--to: does not go with --compare"),
+        ("serve --load 9 --port 9", "--port: does not go with --load"),
+        ("draw run --drawings 9", "--drawings: does not go with a page; --replay draws on it"),
         ("compare a --changed b", "--changed: does not go with runs; give --ground-truth"),
         (f"compare {ROOT / 'README.md'} b", "README.md: a file of predictions is compared on a ground truth"),
     ],

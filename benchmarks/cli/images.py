@@ -138,6 +138,7 @@ def export(
 
 @app.command(rich_help_panel=SHARING)
 def serve(
+    context: typer.Context,
     run: Run = None,
     fast: Annotated[bool, typer.Option("--fast", help="the best committed run of a smaller network")] = False,
     host: Annotated[str, typer.Option(help="address to listen at; 0.0.0.0: everybody may send pictures")] = "127.0.0.1",
@@ -151,6 +152,7 @@ def serve(
     if load:
         from hmerbench.benchmarks.performance.serving import bench_server
 
+        refuse_others(context, {"run", "fast", "load", "results"}, "--load")
         return print(bench_server(results, load, [*([str(run)] if run else []), *["--fast"] * fast]))
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
     from hmerbench.benchmarks.recognition.server import RecognitionServer
@@ -168,6 +170,7 @@ def serve(
 
 @app.command(rich_help_panel=SHARING)
 def draw(
+    context: typer.Context,
     run: Run = None,
     large: Annotated[bool, typer.Option("--large", help="the best committed run, which reads slower")] = False,
     output: Annotated[Path | None, typer.Option(help="file; default: local/draw/index.html under the results")] = None,
@@ -188,6 +191,8 @@ def draw(
 
     if replay:
         open_archive(replay, trains=False)  # refused before a page is made
+    else:
+        refuse_others(context, context.params.keys() - {"drawings"}, "a page; --replay draws on it")
     recognizer, path = Recognizer.load(run, fast=not large), output or results / "local/draw/index.html"
     make.write_page(recognizer, path, results / "local/onnxruntime-web")
     print(f"{path}: reads with {recognizer.name}, {path.stat().st_size / 1e6:.1f} MB; open it in a browser")
