@@ -18,10 +18,13 @@ import torch
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.cli import runs
 from hmerbench.benchmarks.cli.options import parse_list
-from hmerbench.benchmarks.errors import FAULTS, UserError
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.listing import forget_trainings
+from hmerbench.benchmarks.training.checkpoint import load_checkpoint
+from hmerbench.evaluation import InputError
+from hmerbench.models.files import CheckpointError
 from tests.helpers.made_up import put_history, put_score
 from tests.helpers.paths import NO_STORE, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config, untrained_run
@@ -240,7 +243,7 @@ def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     failed = RuntimeError("CUDA error: device not ready\nCompile with `TORCH_USE_CUDA_DSA`")
     kept = "finished stages and the last checkpoint are kept"
     told = [
-        *((kind("a.zip: fix it"), "a.zip: fix it\n") for kind in FAULTS),
+        *((kind("a.zip: fix it"), "a.zip: fix it\n") for kind in (UserError, InputError, CheckpointError)),
         (UserError("a\x1b[31m\nb.zip: fix it"), "a\\x1b[31m b.zip: fix it\n"),
         (full, f"results/x: No space left on device; free disk space and {again}"),
         (sealed, "results/x: Read-only file system; choose a writable folder"),
@@ -295,6 +298,8 @@ def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 130
+    (state,) = tmp_path.glob("results/local/*/runs/*/*/checkpoint.json")
+    assert load_checkpoint(RunFolder(state.parent))
     assert "the last checkpoint are kept; run the same command again to resume" in errors and "Traceback" not in errors
 
 

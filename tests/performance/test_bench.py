@@ -57,7 +57,8 @@ def test_all_rows_are_written(tmp_path: Path, capsys, monkeypatch) -> None:
     table: Any = pd.read_csv(tmp_path / "speed/cpu.csv")
     assert list(table.columns) == COLUMNS
     assert list(table["benchmark"]) == [name for name in NAMES if any(part in name for part in parts)]
-    assert {*table["benchmark"]} <= {row["benchmark"] for row in read_table(ROOT / "results/speed/cpu.csv")}
+    known = {row["benchmark"] for row in read_table(ROOT / "results/speed/cpu.csv")}
+    assert {*table["benchmark"]} == {name for name in known if not name.startswith("crohme2014")}
     assert (table["n"] == 3).all() and (table["spread"] >= 0).all() and (table["plain"] > 0).all()
     for _, row in table.iterrows():
         gain = row["fast"] / row["plain"] if row["unit"] in ("images/s", "words/s") else row["plain"] / row["fast"]

@@ -223,6 +223,7 @@ def test_core_minutes_need_one_number_of_threads_and_no_gpu(
     put_environment(put_run(tmp_path), **first, resumed=rest)
     (run,) = figures.read_runs(tmp_path / "reproduced")
     assert run.core_minutes == pytest.approx(threads * run.seconds[-1] / 60) and run.hardware == hardware
+    assert ("exprate-minutes" in dict(figures.draw(tmp_path))) == bool(threads)
 
 
 def test_networks_trained_in_other_runs_have_no_core_minutes(tmp_path: Path) -> None:

@@ -379,6 +379,7 @@ ONE = {"model": {"network": "bttr-original", "bidirectional": False}, "search": 
     ("runs", "labels"),
     [
         ([("mine", {"data": CROHME | {"scale": scale}}) for scale in (1.0, 0.5)], 2),  # two recipes of one name
+        ([("mine", {}), ("mine", {})], 1),  # two seeds
         ([("mine", {"model": {"self_coverage": on}}) for on in (True, False)], 2),  # though the paper's rows differ so
         ([("bttr", {"augmentation": None}), ("comer-self", {"augmentation": {"scale": [0.7, 1.4]}})], 1),
         ([("bttr", {"augmentation": None}), ("comer-self", {"augmentation": {"rotation": 0.0}})], 1),
@@ -389,7 +390,7 @@ ONE = {"model": {"network": "bttr-original", "bidirectional": False}, "search": 
 def test_which_runs_share_the_label_of_their_preset(
     tmp_path: Path, runs: list[tuple[str, dict[str, Any]]], labels: int
 ) -> None:
-    folders = [put_run(tmp_path, recipe, suffix=f"-{number}") for number, (recipe, _) in enumerate(runs)]
+    folders = [put_run(tmp_path, recipe, seed=7 + number) for number, (recipe, _) in enumerate(runs)]
     for folder, (_, keys) in zip(folders, runs, strict=True):
         put_config(folder, **keys)
     assert len({*preset_labels(map(RunFolder, folders)).values()}) == labels

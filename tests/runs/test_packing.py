@@ -93,16 +93,19 @@ def test_packing_again_replaces_the_folder(run: Path) -> None:
     assert not [path for path in target.parent.iterdir() if path != target]
 
 
-def test_a_stopped_packing_leaves_the_earlier_copy(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_stopped_packing_leaves_the_earlier_copy(
+    run: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
     target, replace = pack(run), os.replace
     before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
 
     def stopped(source: Path, destination: Path) -> None:
         if Path(destination) == target and Path(source).name == "run":
-            raise KeyboardInterrupt
+            raise error
         replace(source, destination)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(error):
         patch.setattr(os, "replace", stopped)
         pack(run, weights=False)
     assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before

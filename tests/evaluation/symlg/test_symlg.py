@@ -368,6 +368,9 @@ def test_lg_corner_cases():
 def test_symbols_of_one_path_are_one_node_without_a_relation_to_itself():
     graph = read("O, a, a, 1.0, O\nO, b, b, 1.0, O\nR, a, b, Right, 1.0")
     assert (graph.nodes, graph.edges) == ({"O": {"a", "b"}}, {})
+    one = read("O, a, a, 1.0, O")  # without INTER, a label that only one of the graphs has is confused with none
+    assert metrics.compare(graph, one, inter=False).diff() == "*N,O,b,1.0,:vs:,_,1.0\n"
+    assert metrics.compare(one, graph, inter=False).diff() == "*N,O,_,1.0,:vs:,b,1.0\n"
 
 
 def test_the_official_text_format():
