@@ -153,7 +153,8 @@ class Mirror:
 def study_of(folder: Path) -> str:
     """The name of the run of the study, or of its check at the next seed, for a trial's folder
     WORKSPACE/tuning/STUDY/TRIAL; "" for any other folder."""
-    trial, study = folder.resolve(), folder.resolve().parent
+    trial = Path(os.path.abspath(folder))  # links stay: tuning/ or a study may be one
+    study = trial.parent
     if study.parent.name != "tuning":
         return ""
     of_trial, of_study = (path.name.rpartition("-")[0] for path in (trial, study))  # up to the seed

@@ -5,6 +5,7 @@ run trials; the driver starts them, requeues the trials of dead workers, reports
 writes the results (results.py).
 """
 
+import os
 import socket
 import threading
 import uuid
@@ -67,7 +68,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     with locked(folder, ".tuning"):
         _repair(folder / "journal.log")
         journal = str(folder.resolve() / "journal.log")
-        job = Job(problem, storage or journal, trials, str(folder.resolve()), _owner(folder))
+        job = Job(problem, storage or journal, trials, os.path.abspath(folder), _owner(folder))
         jobs = placing.jobs or 1
         engine, logger = placing.open(archive.path, space, folder, jobs), TrialLogger()
         try:

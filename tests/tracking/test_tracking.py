@@ -585,8 +585,11 @@ class Mute:
             self.asked.set()
 
 
-def test_a_trial_belongs_to_its_study_and_to_no_table() -> None:
-    study = Path("results/tuning/comer-fusion-smoke-seed7-01234567")
+def test_a_trial_belongs_to_its_study_and_to_no_table(tmp_path: Path) -> None:
+    """Where the folder of all studies is a link, too."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "tuning").symlink_to(tmp_path / "disk")
+    study = tmp_path / "tuning/comer-fusion-smoke-seed7-01234567"
     assert study_of(study / "smoke-seed7-89abcdef") == f"tuning/{study.name}"
     assert study_of(study / "smoke-seed8-89abcdef") == f"tuning/{study.name}-check"
     assert study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
