@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -152,11 +153,13 @@ class Archive:
 
         Raises UserError for a damaged one, and for one of one's own on which nothing can be an expression.
         """
+        read, done = self._read(split, id_, max_area), self._done[split].get(id_)
+        return replace(read, done=tuple(done.split("; "))) if done else read
+
+    def _read(self, split: str, id_: str, max_area: int) -> Prepared:
         content, where = self.picture(split, id_), f"{self.path}: data/{self._images[split][id_][0]}"
-        if self._made_for_networks(split) or PREPARED_MARKER in self._store.sizes:
-            done = self._done[split].get(id_)
-            return Prepared(decoded(content, where), tuple(done.split("; ")) if done else ())
-        return prepare(content, where, max_area)
+        as_it_is = self._made_for_networks(split) or PREPARED_MARKER in self._store.sizes
+        return Prepared(decoded(content, where)) if as_it_is else prepare(content, where, max_area)
 
     @cached_property
     def _done(self) -> dict[str, dict[str, str]]:
@@ -179,7 +182,7 @@ class Archive:
         chosen = evenly([*self.captions(split).items()], limit)  # before any is left out: a score counts all of these
         for id_, tokens in chosen:
             try:
-                samples.append(Sample(id_, tuple(tokens), self.prepared(split, id_, max_area).image))
+                samples.append(Sample(id_, tuple(tokens), self._read(split, id_, max_area).image))
             except UserError as error:
                 faults.append(str(error).removeprefix(f"{self.path}: "))
         if not faults:

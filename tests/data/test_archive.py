@@ -203,6 +203,13 @@ def test_a_test_set_of_ones_own(tmp_path, entries, capsys):
         open_archive(pack(tmp_path / "b.zip", {"data/mine/img/a.png": b""}), trains=False)
 
 
+def test_what_an_import_did_is_told_and_is_not_needed_to_read(tmp_path, entries):
+    own = pack(tmp_path / "own.zip", entries | {"data/2014/prepared.txt": b"b-1\tinverted; frame cut off\n"})
+    assert open_archive(own).prepared("2014", "b-1").done == ("inverted", "frame cut off")
+    large = pack(tmp_path / "large.zip", entries | {"data/2014/prepared.txt": bytes(stores.MAX_CAPTIONS + 1)})
+    assert len(open_archive(large).samples("train")) == 2
+
+
 def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
     """Large ink is made smaller; blank, damaged and empty images are told in one line, and `data` refuses them."""
     large = cv2.resize(DRAWN, None, fx=30, fy=30, interpolation=cv2.INTER_NEAREST)
