@@ -95,10 +95,11 @@ def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], st
         raise InputError(f"{arguments[1]}: is not a folder; choose another name for the results")
     if ending == ".lg" and os.path.isdir(target) and os.path.samefile(source, target):
         raise InputError(f"{arguments[1]}: would be overwritten; name another folder for the results")
-    os.makedirs(target, exist_ok=True)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    within = os.path.join(target, ".converted") if os.path.isdir(target) else target  # on the same file system
     refused: dict[str, str] = {}
     unreadable = 0
-    with results_folder.beside(os.path.join(target, ".converted")) as build:  # on the same file system
+    with results_folder.beside(within) as build:
         os.mkdir(build)
         for name in names:
             try:
@@ -121,6 +122,9 @@ def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], st
 
 
 def _merge(build: str, target: str, names: Sequence[str]) -> None:
+    if not os.path.isdir(target):
+        os.rename(build, target)  # all or nothing
+        return
     for file in [*(f"{name}.lg" for name in names), UNCONVERTED]:
         if os.path.exists(os.path.join(build, file)):
             os.replace(os.path.join(build, file), os.path.join(target, file))
