@@ -81,7 +81,7 @@ def readme() -> list[str]:
     best = json.loads((RESULTS / "leaderboard.json").read_text())["ceilings"]["2014"]
     return [
         f"of {len(verdicts)}, {verdicts.count('supported')} are supported (coverage helps, and self-coverage alone), "
-        f"{verdicts.count('not supported')} are not, {verdicts.count('open')} are open",
+        f"{verdicts.count('not supported')} is not, {verdicts.count('open')} are open",
         f"would get {best['exact']} of {best['n']} right, as captions say less",
         "Fusion of `large`, whose settings were chosen with test errors in view, "
         f"reads {ours:.1f} % of the {int(row['n']):,} images of {', '.join(YEARS[:2])} and "

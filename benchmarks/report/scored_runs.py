@@ -188,6 +188,7 @@ class Step:
     p: float = 1.0
     reported: float | None = None  # in Table 1
     verdict: str = "too few seeds"  # significant | opposite | not significant | too few seeds
+    of_year: "Step | None" = None  # the same on `YEAR` alone, of which `reported` is, where it was measured
 
     @property
     def tested(self) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ AGAINST = step(-2, -3, -1, "opposite")
         ([SHOWN, SMALL], "open"),
         ([SMALL, SMALL], "not supported"),
         ([SMALL, WIDE], "open"),
+        ([replace(SMALL, of_year=WIDE)], "open"),  # what is reported is of that year
+        ([replace(WIDE, of_year=SMALL)], "not supported"),
         ([step(0, -0.5, 0.5, "not significant", None)], "open"),  # the paper gives no number that could be excluded
         ([AGAINST, SHOWN], "contradicted"),
         ([AGAINST], "contradicted"),
@@ -64,6 +67,22 @@ def test_what_is_reported_comes_from_table_1_and_fig_3(claim: str, points: float
     """Counts of Fig. 3: of 192, 56, 26 and 25 expressions above 20 tokens, of 400 and 287 up to 20."""
     found = claims.reported(CLAIMS[claim])
     assert found is points is None or found == pytest.approx(points, abs=0.03)
+
+
+def test_what_a_misprint_would_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, rates = CLAIMS["Coverage helps more above 20 tokens than below"], reference()["fig3"]["rates"]
+    printed, (*first, third, _, _, _) = claims.reported(claim), rates["BTTR (baseline)"]
+    monkeypatch.setitem(rates, "BTTR (baseline)", [*first, third - 2, *rates["BTTR (baseline)"][3:]])
+    text = (Path(claims.__file__).parent / "templates/CLAIMS.md").read_text()
+    assert f"{third:.2f} % (BTTR (baseline), 21 to 30" in text and f"{third - 2:.2f} %" in text
+    assert f"{printed:+.2f} becomes {claims.reported(claim):+.2f}" in text
+
+
+def test_a_deviation_of_five_seeds_gives_the_limit_of_students_t() -> None:
+    told = claims._seeds_of_the_paper()
+    assert told["limit"] == f"{2.776 * 2**0.5 * 0.62:.1f}" and told["covered"].startswith(
+        "all steps of Table 1: BTTR → "
+    )
 
 
 def put_run(root: Path, recipe: str, preset: str, seed: int, long_rate: float, **environment: Any) -> None:
@@ -101,13 +120,13 @@ def test_claims_of_made_up_runs(tmp_path: Path) -> None:
         for line in text.splitlines()
         if "|" in line
     }
-    assert cells["claim"] == ["reported", "family", "verdict", "`small`", "(`medium`)", "(`gpu`)"]
+    assert cells["claim"] == ["reported", "family", "verdict", "`small`", "(`medium`)", "(`gpu`)", "elsewhere"]
     assert "| `small` | 3 | this suite | cpu | yes |" in text
     assert "| `medium` | 1 | in part a program that is not in this repository | cpu | no: one seed |" in text
     assert "| **supported** | Coverage helps; Self-coverage helps; " in text
     assert "| **contradicted** | none |" in text
     assert "| `gpu` | 3 | this suite | cpu | no: weights of another preset |" in text
-    verdicts = {claim: row[2] for claim, row in cells.items() if len(row) == 6}
+    verdicts = {claim: row[2] for claim, row in cells.items() if len(row) == 7}
     assert verdicts["Coverage helps (Table 1)"] == verdicts["Self-coverage helps (Table 1)"] == "**supported**"
     more = "Coverage helps more above 20 tokens than below (Section 4.5, Fig. 3)"
     assert verdicts[more] == "**supported**"
