@@ -9,6 +9,7 @@ image or id before each prediction.
 import csv
 import hashlib
 import io
+import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -183,12 +184,16 @@ def _opened(spec: str) -> tuple[Store, str]:
         return FolderStore(path), split
     if not path.is_file():
         raise InputError(f"{path}: there is no such archive or folder of ground truth")
-    return _cached_zip(path, path.stat().st_mtime_ns), split
+    at = path.stat()
+    return _cached_zip(path, (path.absolute(), at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, os.getpid())), split
 
 
 @lru_cache(maxsize=1)
-def _cached_zip(path: Path, _mtime_ns: int) -> ZipStore:
-    """Keep the last archive open: listing the 25,000 files of CROHME's takes a third of a second."""
+def _cached_zip(path: Path, _state: object) -> ZipStore:
+    """Keep the last archive open: listing the 25,000 files of CROHME's takes a third of a second.
+
+    A forked process opens its own: it would share the position in an open file.
+    """
     return ZipStore(path)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import multiprocessing
 import os
 import zipfile
 from pathlib import Path
@@ -28,6 +29,32 @@ def test_a_zip_with_a_damaged_directory_is_refused(tmp_path: Path, archive: Path
     archive.write_bytes(content)
     with pytest.raises(InputError, match="truncated, or not a zip"):
         inputs.read_ground_truth(f"{archive}:2014")
+
+
+def put_truth(path: Path, latex: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        for number in range(20):
+            file.writestr(f"data/test/symLg/e{number}.lg", symlg.lg_text(symlg.from_latex(latex.split()), f"e{number}"))
+        file.writestr("data/test/caption.txt", "".join(f"e{number}\t{latex}\n" for number in range(20)))
+    os.utime(path, (1, 1))
+
+
+def test_an_archive_that_is_kept_open_is_that_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two of one relative name and one time, as reproducible builds leave them."""
+    for folder, latex in (("a", "x"), ("b", "y")):
+        put_truth(tmp_path / folder / "d.zip", latex)
+        monkeypatch.chdir(tmp_path / folder)
+        captions = inputs.read_ground_truth("d.zip:test").captions
+        assert captions and captions["e0"] == [latex]
+
+
+def test_forked_processes_read_an_archive_that_was_open_before(tmp_path: Path):
+    put_truth(tmp_path / "d.zip", "x ^ 2")
+    spec = f"{tmp_path}/d.zip:test"
+    truth = inputs.read_ground_truth(spec)
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        assert pool.map(inputs.read_ground_truth, [spec] * 8, chunksize=1) == [truth] * 8
 
 
 @pytest.mark.parametrize("name", [b"\xff.txt", b"a\nb.txt", b"a\tb.txt"])
