@@ -6,6 +6,7 @@ normalize_image.py prepares them. A test set of one's own needs no symLg: its gr
 
 import hashlib
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -105,6 +106,7 @@ class Archive:
         for name in self._store.sizes:
             split, _, file = name.partition("/img/")
             id_, dot, ending = file.rpartition(".")
+            id_ = unicodedata.normalize("NFC", id_)  # macOS decomposes accents in names of files
             if split in found and (dot + ending).lower() in ENDINGS and id_ in self._captions[split]:
                 found[split].setdefault(id_, []).append(name)
         return found

@@ -8,6 +8,7 @@ symbols and redrawn along its skeleton. An image that is drawn as CROHME's are p
 import errno
 import io
 import struct
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but 
 MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
 PIXEL_BYTES = 25  # that decoding takes at most, for a pixel: JPEG2000, of those formats, takes most
 WORKING_SIDE = 2000  # px; larger images are shrunk first
+_WARNINGS = threading.Lock()  # `catch_warnings` of two threads at once can leave the caller's off for good
 NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
 
 
@@ -151,7 +153,7 @@ def _opened(source: Path | bytes) -> Iterator[Image.Image]:
 
         register_heif_opener()
     stream = io.BytesIO(source) if isinstance(source, bytes) else source
-    with warnings.catch_warnings(action="ignore"), Image.open(stream, formats=FORMATS) as picture:
+    with _WARNINGS, warnings.catch_warnings(action="ignore"), Image.open(stream, formats=FORMATS) as picture:
         if picture.width * picture.height > MAX_PIXELS:
             raise Image.DecompressionBombError
         picture.draft("L", (WORKING_SIDE, WORKING_SIDE))
