@@ -144,7 +144,8 @@ def download(target: Path, url: str, digest: str, digest_of: Callable[[Path], st
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     if not (part.is_file() and digest_of(part) == digest):
-        quiet = [] if sys.stderr.isatty() else ["--silent"]  # else its progress, which only a terminal shows well
+        # its progress is shown well by a terminal alone
+        quiet = [] if sys.stderr and sys.stderr.isatty() else ["--silent"]
         options = ["--continue-at", "-", "--max-filesize", str(MAX_DOWNLOAD), "--write-out", "%{errormsg}"]
         command = [*CURL, *quiet, *options, "--output", str(part), "--", url]
         try:

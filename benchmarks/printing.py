@@ -28,9 +28,9 @@ def _console(terminal: bool, **options: Any) -> Console:
     return Console(highlight=False, markup=False, soft_wrap=True, width=None if terminal else 130, **options)
 
 
-console = _console(sys.stdout.isatty())
+console = _console(bool(sys.stdout and sys.stdout.isatty()))  # None: closed
 # for progress and warnings, which in a notebook would become part of what it shows
-err_console = _console(sys.stderr.isatty(), stderr=True, force_jupyter=False)
+err_console = _console(bool(sys.stderr and sys.stderr.isatty()), stderr=True, force_jupyter=False)
 
 
 def show(title: str, rows: Sequence[Mapping[str, object]], caption: str | None = None) -> None:

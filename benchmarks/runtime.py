@@ -55,7 +55,7 @@ def configure_libraries(command: str = "train") -> None:
     # by default glibc returns the memory that a step frees to the system and requests it again in the next one: 27,000
     # page faults, 7 % of the time of a step on a CPU. A server's threads would each keep that much
     keep = ((ARENA_MAX, 1),) if command == "serve" else ((TRIM_THRESHOLD, 512 * MIB), (TOP_PAD, 256 * MIB))
-    with contextlib.suppress(AttributeError, OSError):  # another C library
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
         for option, value in ((MMAP_THRESHOLD, 32 * MIB), *keep):
             ctypes.CDLL(None).mallopt(option, value)
 

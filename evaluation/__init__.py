@@ -40,7 +40,8 @@ def run_program(run: Callable[[], int | None]) -> int:
     """Run a program and return its exit status; bad input becomes one line on stderr."""
     try:
         status = run()
-        sys.stdout.flush()
+        if sys.stdout:  # not closed
+            sys.stdout.flush()
         return status or 0
     except InputError as error:
         print(f"error: {printable(error)}", file=sys.stderr)

@@ -12,12 +12,19 @@ Other names may change with any version. hmerbench/README.md says more.
 
 from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
     from hmerbench.evaluation.scoring.score import Evaluation
     from hmerbench.evaluation.scoring.stats import PairedComparison
+
+if not (Path(__file__).parent / "evaluation").is_dir():
+    raise ImportError(
+        "hmerbench: its links to the folders beside it were unpacked as text files; clone with "
+        "`git clone -c core.symlinks=true` (on Windows in developer mode, or under WSL)"
+    )
 
 __all__ = ["compare", "load", "score"]
 
@@ -44,8 +51,6 @@ def score(
     >>> score({"a": "x ^ 2", "b": "1"}, {"a": "x ^ { 2 }", "b": "7"}).score.exprate
     50.0
     """
-    from pathlib import Path
-
     from hmerbench.evaluation.scoring.inputs import GroundTruth, from_captions
     from hmerbench.evaluation.scoring.score import evaluate
     from hmerbench.evaluation.symlg import rules
@@ -101,5 +106,7 @@ def load(weights: File | None = None, *, fast: bool = False) -> "Recognizer":
     try:
         from hmerbench.benchmarks.recognition.recognizer import Recognizer
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("cv2", "PIL", "safetensors", "torch"):
+            raise
         raise ImportError(f"{error}, which networks need: pip install 'hmerbench[recognize]'") from None
     return Recognizer.load(None if weights is None else str(weights), fast)

@@ -34,6 +34,19 @@ def test_every_text_can_be_printed(encoding: str, printed: bytes) -> None:
     assert "37–41 ≤ 1, ±2.0, a→b…∥ é\udcff\ud800".encode(encoding, "plain") == printed
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_closed_output_is_no_error(tmp_path: Path, closed: str) -> None:
+    """What else a command writes is written."""
+    (tmp_path / "p.tsv").write_text("id\ttokens\na\tx\n")
+    (tmp_path / "data/t").mkdir(parents=True)
+    (tmp_path / "data/t/caption.txt").write_text("a\tx\n")
+    options = "--predictions p.tsv --ground-truth data:t --per-expression each.csv"
+    command = f"{sys.executable} -m hmerbench score {options} {closed}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and "Error" not in done.stderr and (tmp_path / "each.csv").exists()
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
 def test_a_command_prints_its_table_in_any_encoding(encoding: str) -> None:
     command = [sys.executable, "-m", "hmerbench", "ls"]

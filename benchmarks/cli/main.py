@@ -30,7 +30,8 @@ def main() -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's limit: stop as after Ctrl-C
     try:
         code = app(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout:  # not closed
+            sys.stdout.flush()
         if code == 130:
             raise KeyboardInterrupt  # recent Typer returns this exit code; older versions raise
         return code if isinstance(code, int) else 0

@@ -64,12 +64,12 @@ def write_page(recognizer: Recognizer, path: Path, cache: Path) -> None:
         written = {"encoder": "encoder.onnx", "step": "step.onnx", "model": "model.json"}
         files = {name: (Path(scratch) / file).read_bytes() for name, file in written.items()}
     files |= {"runtime": runtime[0], "wasm": runtime[1]}
-    scripts = {name: (HERE / f"{name}.js").read_text() for name in ("latex", "ink", "page", "search", "worker")}
-    scripts["signs"] = (HERE.parents[1] / "report/page/signs.js").read_text()
+    scripts = {name: (HERE / f"{name}.js").read_text("utf-8") for name in ("latex", "ink", "page", "search", "worker")}
+    scripts["signs"] = (HERE.parents[1] / "report/page/signs.js").read_text("utf-8")
     data = [block(f"data-{name}", compressed(content)) for name, content in files.items()]
     data.append(block("data-worker", "\n".join(scripts[name] for name in ("signs", "latex", "search", "worker"))))
-    page = (HERE / "page.html").read_text()
-    parts = {"CSS": (HERE / "page.css").read_text(), "DATA": "\n".join(data)}
+    page = (HERE / "page.html").read_text("utf-8")
+    parts = {"CSS": (HERE / "page.css").read_text("utf-8"), "DATA": "\n".join(data)}
     parts["SCRIPT"] = "\n".join(scripts[name] for name in ("signs", "latex", "ink", "page"))
     for name, content in parts.items():
         page = page.replace(f"%{name}%", content)
