@@ -55,9 +55,12 @@ def board(system: str, year: str = "together") -> dict[str, str]:
     return next(row for row in table("scoreboard.csv") if (row["system"], row["year"]) == (system, year))
 
 
+def ahead(year: str = "together") -> int:
+    return int(board("comer-fusion-large", year)["exact"]) - int(board("comer", year)["exact"])
+
+
 def lead(year: str = "together") -> float:
-    ours, theirs = board("comer-fusion-large", year), board("comer", year)
-    return 100 * (int(ours["exact"]) - int(theirs["exact"])) / int(ours["n"])
+    return 100 * ahead(year) / int(board("comer", year)["n"])
 
 
 @cache
@@ -158,6 +161,9 @@ def protocol() -> list[str]:
         *("{}, {} and {} %".format(*(of[year].exprate for year in YEARS)) for of in (h200, CONTROL.scores)),
         f"result on the test sets ({100 * int(board('comer')['exact']) / 3332:.1f} %)",
         f"lead over released CoMER ({lead():+.1f})",
+        "Of its {} images, {} are of 2016, {} of 2019 and {} of 2014".format(
+            *(ahead(year) for year in ("together", "2016", "2019", "2014"))
+        ),
         f"| {lead('2014'):+.1f} | {lead('2016'):+.1f} | {lead('2019'):+.1f} |",
         f"fixed_statistics: {fusion.settings.training.fixed_statistics}",
         f"{welch.low:.1f} to {welch.high:.1f}, over seeds | {whole.low:.1f} to {whole.high:.1f}, over seeds and",

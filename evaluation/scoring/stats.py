@@ -150,6 +150,7 @@ def rate(right: np.ndarray, images: Images) -> Estimate:
         wider = float(special.stdtrit(df, UPPER) / special.ndtri(UPPER))
         size = min(seeds * size, 1e4 * share * (1 - share) / variance / wider**2)
     low, high = proportion_interval(share * size, size)
+    over = over if own is None or own.variance else images.over  # seeds that all read as many show no spread
     return Estimate(100 * share, 100 * low, 100 * high, over if variance else "images")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import claims, summary
-from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.report.paper import REPORTED, reference
 from hmerbench.benchmarks.report.scored_runs import Step
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.datasets import crohme
@@ -50,6 +50,11 @@ AGAINST = step(-2, -3, -1, "opposite")
 )
 def test_verdicts(steps: list[Step], verdict: str) -> None:
     assert claims.verdict(steps) == verdict
+
+
+def test_rows_that_table_1_lacks_are_told_by_table_2() -> None:
+    assert REPORTED["comer-fusion"] - REPORTED["densewap"] == pytest.approx(16.33)
+    assert REPORTED["densewap-td"] - REPORTED["densewap"] == pytest.approx(6.10) and "bttr-uni" not in REPORTED
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def test_one_writer_or_all_right_is_told(tmp_path: Path) -> None:
     """Ids of a single writer leave images to sample from; where nothing varies, too."""
     for seed in (1, 2):
         for recipe, rate in (("bttr", 0.5), ("comer-self", 1.0)):
-            make_run(tmp_path / "runs", recipe, seed, rate)
+            make_run(tmp_path / "runs", recipe, seed, rate - 0.01 * (seed == 2 and rate < 1))
     (found,) = compare([], tmp_path, "2014")
     low, high = (row for row in found.rows)
     text = as_text(found)

@@ -92,6 +92,13 @@ def test_the_spread_of_runs_is_the_residual_of_rows_and_seeds() -> None:
     assert spread_between_runs({"a": {7: 1.0}, "b": {7: 2.0}}) is None and spread_between_runs({}) is None
 
 
+def test_seeds_that_read_as_many_are_in_no_interval() -> None:
+    """A tie of seeds by chance shows no spread, so the interval is over writers alone."""
+    images, right = Images([f"w{k // 3}_{k}" for k in range(60)]), np.arange(60) % 2 == 0
+    assert rate(np.stack([right, np.arange(60) < 30]), images).over == "writers"
+    assert rate(np.stack([right, np.arange(60) % 3 == 0]), images).over == "seeds and writers"
+
+
 def test_a_paired_t_test_where_rows_are_two_and_every_image_is_a_writer() -> None:
     """With writers that do not differ, what is left are two rows paired by seed."""
     rng = np.random.default_rng(1)
