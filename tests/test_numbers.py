@@ -230,6 +230,7 @@ def speed() -> list[str]:
     )
     presets = [resolve("comer-fusion", preset, 7).search.scales for preset in ("medium", "large")]
     smoothing, words = resolve("comer-fusion", "large", 7).training.label_smoothing, len(Vocabulary())
+    ratios = [float(row["ratio"]) for row in table("speed/one_decoder.csv")]
     true, other = 1 - smoothing + smoothing / words, smoothing / words
     return [
         f"of `medium` by {rows[0]['n']} training expressions",
@@ -239,6 +240,7 @@ def speed() -> list[str]:
         f"some 60 of the {rows[0]['n']},",
         f"none below {-true * math.log(true) - (words - 1) * other * math.log(other):.3f}",
         f"cost {as_it_is - snug:.0f} points",
+        "train at {:.2f} to {:.2f} times".format(*(end(ratios) for end in (min, max))),
     ]
 
 
