@@ -78,7 +78,8 @@ def write_tables(tables: Tables, folder: Path) -> list[Path]:
 
 def meanings() -> str:
     """What the columns mean, in Markdown."""
-    return from_template("columns.md", train=f"{crohme().n(TRAIN):,}", bttr=rows_of_bttr())
+    more = [metric for metric in TABULATED if metric not in WITHIN]
+    return from_template("columns.md", more=more, train=f"{crohme().n(TRAIN):,}", bttr=rows_of_bttr())
 
 
 def show(tables: Tables) -> None:
@@ -133,7 +134,7 @@ def paper_tables(runs: list[Record], results: Path) -> Tables:
             if "source" not in row:
                 row |= {"source": "reported", "n": crohme().n(row["dataset"])}
             row |= {RIGHT[name]: best[row["dataset"]][name] for name in RIGHT if row["dataset"] in best}
-    return {name: _frame(rows, name, f"Table {name[-1]}: {TABLES[name].title}") for name, rows in built.items()}
+    return {name: _frame(rows, name, f"Table {name.removeprefix('table')}: {TABLES[name].title}") for name, rows in built.items()}
 
 
 class Row(NamedTuple):

@@ -68,3 +68,4 @@ def test_one_entry_is_enough(tmp_path: Path) -> None:
     rates = {row["source"]: row["mine_rate"] for row in table if row["model"] == "CoMER"}
     assert rates == {"reported": "", "reproduced": "", "local": "50.00"}
     assert re.search(r"\$\\le 3\$ &.* my own (&|\\\\)", (tmp_path / "results/local/table2.tex").read_text())
+    assert "| `mine_rate` | percent of" in (tmp_path / "results/local/table2.md").read_text()
