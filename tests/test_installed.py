@@ -59,6 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, "wheel", *alone, "--no-build-isolation", "-w", "wheels", "./source"], cwd=place, check=True)
     (wheel,) = place.glob("wheels/*.whl")
     subprocess.run([*pip, "install", *alone, "--target", "site", str(wheel)], cwd=place, check=True)
+    assert (place / "site/hmerbench/py.typed").is_file()  # without it, type checkers ignore the types
     shutil.rmtree(place / "source")
     link_packages(place / "base", PROJECT["dependencies"])
     (place / "models").mkdir()

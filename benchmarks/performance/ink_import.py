@@ -21,7 +21,7 @@ from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.report.documents import from_template, write_texts
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation import csv_text
-from hmerbench.evaluation.datasets import TRAIN
+from hmerbench.evaluation.datasets import TRAIN, crohme
 from hmerbench.evaluation.scoring.stats import mcnemar
 
 SEED = 7  # of the sample
@@ -101,4 +101,5 @@ def page(rows: Sequence[Row], splits: Sequence[Compared], network: str) -> str:
     """The document: a row for each set and one for all images that were read, and the ids of what differs."""
     total = {key: sum(row.get(key, 0) for row in rows) for key in READ}
     p = mcnemar(total["only_drawn"], total["only_published"])
-    return from_template("ink.md", rows=rows, splits=splits, network=network, seed=SEED, total=total, p=p)
+    told = {"rows": rows, "splits": splits, "network": network, "seed": SEED, "total": total, "p": p}
+    return from_template("ink.md", year=crohme().primary, **told)

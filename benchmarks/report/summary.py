@@ -142,7 +142,9 @@ class Summary:
         )
         content = {"table_1": _by_preset(self.board(names)), "limits": self.limits()}
         content |= self._presets(names) | self._differences(names)
-        return from_template("TABLES.md", images=crohme().n(YEAR), bttr=rows_of_bttr(), **content)
+        content |= {"sub_and_sup": crohme().whose_limits("Sub and Sup")}
+        content |= {"below_and_above": crohme().whose_limits("Below and Above")}
+        return from_template("TABLES.md", year=YEAR, images=crohme().n(YEAR), bttr=rows_of_bttr(), **content)
 
     def _presets(self, names: Sequence[str]) -> dict[str, str]:
         """The presets of the runs, beside the authors' settings, and what recipes are at the ladder's."""

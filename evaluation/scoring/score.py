@@ -1,6 +1,6 @@
 """A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process.
 
-Its signature says in one line what the number measures: `ExpRate|set:crohme2014|n:986|metric:symlg|conv:1.4|…|v:2`, in
+Its signature says in one line what the number measures: `ExpRate|set:crohme2014|n:N|metric:symlg|conv:1.4|…|v:2`, in
 the manner of sacreBLEU's. Numbers with different signatures must not be compared. Those with equal ones may still
 differ in what no signature names: a search's precision, batch size, longest hypothesis and largest image.
 """

@@ -17,7 +17,7 @@ from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.report.summary import provenance
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.evaluation import csv_text
+from hmerbench.evaluation import csv_text, datasets
 from hmerbench.evaluation.datasets import crohme
 from hmerbench.evaluation.scoring.metrics import TABULATED, WITHIN
 from tests.helpers.made_up import put_config, put_environment, put_expressions, put_history, put_score
@@ -81,6 +81,15 @@ def test_another_table_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     written = [(row["dataset"], row["model"]) for row in rows(tmp_path / "nested.csv")]
     assert written == [("2016", "BTTR"), ("2016", "CoMER (Fusion)"), ("2016", "mine")]
     assert "Table nested: what was read of 2016" in capsys.readouterr().out
+
+
+def test_a_test_year_more_has_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = crohme()
+    more = known.model_copy(update={"splits": known.splits | {"2031": known.splits["2019"]}})
+    monkeypatch.setattr(datasets, "datasets", lambda: {"crohme": more})
+    put_run(tmp_path / "reproduced", "bttr", "small", exact=5, n=crohme().n("2031"), split="2031")
+    tables.write_tables(tables.committed(tmp_path), tmp_path)
+    assert [row["exprate"] for row in rows(tmp_path / "table2.csv", dataset="2031")] == ["0.42"]
 
 
 def test_reported_counts_are_the_papers() -> None:
