@@ -56,7 +56,7 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
 
 def _selection(select: str, archive: Any, source: str) -> str:
     """What selects the epoch on an archive. Raises UserError for a test set that nobody knows."""
-    there = archive.test_splits if archive else ()
+    there = archive.tests if archive else ()
     known = *there, *(split for each in datasets().values() for split in each.tests)
     if select not in ("heldout", "last", *known):
         raise UserError(f"{source}: select: must be heldout, last or a test set, not {select[:40]!r}")

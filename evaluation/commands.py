@@ -78,7 +78,7 @@ def _unseen(result: Evaluation, truth: str, training: str) -> tuple[Score | None
     return unseen(result, read_training(training or f"{archive}:{TRAIN}"))
 
 
-def compare(
+def print_comparison(
     first: Path,
     second: Path,
     ground_truth: str,

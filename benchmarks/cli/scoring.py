@@ -118,7 +118,7 @@ def compare(
             raise typer.BadParameter("name two files of predictions to compare on one ground truth")
         first, second = paths or []
         options = {"tokenize": tokenize, "as_json": as_json, "changed_to": changed}
-        run(lambda: commands.compare(first, second, ground_truth, **options))
+        run(lambda: commands.print_comparison(first, second, ground_truth, **options))
     refuse_others(context, of_runs | {"paths", "as_json"}, "runs; give --ground-truth to compare files")
     if file := next((path for path in paths or [] if path.is_file()), None):
         raise UserError(f"{file}: a file of predictions is compared on a ground truth: give --ground-truth {TRUTH}")

@@ -62,8 +62,8 @@ class Archive:
             )
         if not splits:
             raise UserError(f"{self.path}: no data/NAME/caption.txt in it; put the captions of a test set there")
-        self.test_splits: tuple[str, ...] = tuple(sorted(splits - {TRAIN}))
-        self.splits: tuple[str, ...] = (*sorted(splits & {TRAIN}), *self.test_splits)
+        self.tests: tuple[str, ...] = tuple(sorted(splits - {TRAIN}))
+        self.splits: tuple[str, ...] = (*sorted(splits & {TRAIN}), *self.tests)
         self._texts = {split: store.captions(split) for split in self.splits}
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         self.unreadable: dict[str, list[str]] = {}  # of splits that were read: which of their images cannot be, and why

@@ -160,7 +160,7 @@ def _trained(archive: Archive) -> dict[str, set[Caption] | None]:
     """The captions of test sets that training has, by itself and with what a preset generates; None if not known."""
     if TRAIN not in archive.splits:
         return {"captions_in_train": None, "captions_in_train_or_parts": None}
-    wanted = {tuple(tokens) for split in archive.test_splits for tokens in archive.captions(split).values()}
+    wanted = {tuple(tokens) for split in archive.tests for tokens in archive.captions(split).values()}
     parts = resolve("comer-fusion", WITH_PARTS, 0).data
     return {
         "captions_in_train": seen(archive, Data(), wanted),

@@ -47,8 +47,8 @@ def bench_export(archive: Archive, runs: Sequence[Path], results: Path, count: i
 
 def sample_of(archive: Archive, count: int) -> tuple[list[Sample], GroundTruth]:
     """A fixed sample of all test images, by SPLIT-ID."""
-    every = {f"{split}-{id_}": (split, id_) for split in archive.test_splits for id_ in archive.captions(split)}
-    texts = {split: archive.ground_truth(split) for split in archive.test_splits}
+    every = {f"{split}-{id_}": (split, id_) for split in archive.tests for id_ in archive.captions(split)}
+    texts = {split: archive.ground_truth(split) for split in archive.tests}
     samples, graphs, captions = list[Sample](), dict[str, str](), dict[str, list[str]]()
     for name in at_random(every, count, SEED):
         split, id_ = every[name]

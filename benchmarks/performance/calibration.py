@@ -115,12 +115,12 @@ def heldout(run: RunFolder, archive: Archive) -> list[Row]:
 def checked(run: RunFolder, archive: Archive, sample: int) -> Iterator[list[Row]]:
     """Rows of a fixed sample of every test set, of other pens and of what is no expression, set by set."""
     recognizer, name = Recognizer.load(run.path), run.settings.name
-    for split in archive.test_splits:
+    for split in archive.tests:
         ids = at_random(archive.captions(split), sample, SEED)
         images = {id_: archive.image(split, id_) for id_ in ids}
         yield read(recognizer, name, split, images, archive.truth_of(split, ids))
     ink = archive.path.parent / "inkml" / f"{PENS_FROM}.zip"
-    if PENS_FROM in archive.test_splits and ink.is_file():
+    if PENS_FROM in archive.tests and ink.is_file():
         ids, draw = at_random(archive.captions(PENS_FROM), PENS, SEED), np.random.default_rng(SEED)
         drawn = strokes_of(ink, ids)
         pictures = {

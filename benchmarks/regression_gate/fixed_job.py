@@ -60,7 +60,7 @@ def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> V
             name = f"{path.parts[-4]} {path.parts[-3]}, {path.stem}"
             converted = {id_: _converted(text, id_) for id_, text in read_predictions(path).items()}
             values[f"{name}: symLG"] = digest(converted)
-            if crohme is not None and path.stem in crohme.test_splits:
+            if crohme is not None and path.stem in crohme.tests:
                 values |= _scored(name, path, f"{crohme.path}:{path.stem}")
         if crohme is not None:
             values |= networks.reading_values(crohme, reproduced)
@@ -154,7 +154,7 @@ def short_training(archive: Archive, seed: int) -> dict[str, float]:
     """Metrics of the short training with one seed; those held out are teacher-forced, in both directions. ExpRate is
     measured only on the embedded set: on CROHME, it is near 0 after such a short training and would show nothing."""
     config = training_config(archive, seed)
-    split = archive.test_splits[0]
+    split = archive.tests[0]
     with tempfile.TemporaryDirectory() as name:
         run = RunFolder(Path(name) / "run", config)
         train(run, archive)

@@ -270,7 +270,7 @@ def reading_values(crohme: Archive, reproduced: Path) -> Values:
     run = RunFolder(reproduced / READER)
     config = run.settings.changed({"search.bf16": False})
     model, counts = load_weights(run.weights_file, config.model).eval(), dict.fromkeys(COUNTS, 0)
-    for split in crohme.test_splits:
+    for split in crohme.tests:
         samples = evenly(crohme.samples(split), IMAGES)
         found = recognize(model, config, samples, torch.device("cpu"), split)
         texts = {id_: " ".join(tokens) for id_, (tokens, _) in found.items()}

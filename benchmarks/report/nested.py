@@ -32,7 +32,7 @@ Place = tuple[str, str]  # test set and id of an expression of CROHME
 
 def taken_from(mne: Archive, crohme: Archive) -> dict[str, list[Place]]:
     """Where the images of N1 and N2 are in CROHME, by set. Raises UserError for one that is not there."""
-    every = [(split, id_) for split in crohme.test_splits for id_ in crohme.captions(split)]
+    every = [(split, id_) for split in crohme.tests for id_ in crohme.captions(split)]
     places = {pixels(crohme.image(*place)): place for place in every}
     found: dict[str, list[Place]] = {}
     for name in TAKEN:
@@ -48,18 +48,17 @@ def nested_rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, 
     """Token match on N1 and N2, and ExpRate by depth on all of CROHME's test images, for every committed row."""
     places = taken_from(mne, crohme)
     by_depth: dict[int, list[Place]] = {}
-    for split in crohme.test_splits:
+    for split in crohme.tests:
         for id_, tokens in crohme.captions(split).items():
             by_depth.setdefault(min(nesting(tokens), DEEPEST), []).append((split, id_))
-    splits, groups = {*crohme.test_splits}, dict[tuple[str, str], list[RunFolder]]()
+    splits, groups = {*crohme.tests}, dict[tuple[str, str], list[RunFolder]]()
     read = [run for run in RunFolder.under(results / "reproduced") if splits <= {*run.sets("scores/*.csv")}]
     for run, preset in preset_labels(read).items():
         groups.setdefault((run.recipe, preset), []).append(run)
     table = []
     for (recipe, preset), runs in groups.items():
         verdicts = [
-            {(split, row.id): row for split in crohme.test_splits for row in run.expressions(split).values()}
-            for run in runs
+            {(split, row.id): row for split in crohme.tests for row in run.expressions(split).values()} for run in runs
         ]
         row = {"recipe": recipe, "preset": preset, "seeds": str(len(runs))}
         for name, wanted in places.items():
@@ -70,7 +69,7 @@ def nested_rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, 
             row[label] = _rate([[each[place].exact for place in wanted] for each in verdicts], wanted)
         table.append(row)
     if not table:
-        raise UserError(f"{results / 'reproduced'}: no run is scored on {', '.join(crohme.test_splits)}")
+        raise UserError(f"{results / 'reproduced'}: no run is scored on {', '.join(crohme.tests)}")
     return sorted(table, key=lambda row: -float(row["N2"].split()[0]))
 
 
@@ -78,7 +77,7 @@ def read_of_new(runs: Sequence[RunFolder], mne: Archive, results: Path) -> str:
     """Token match on N3, of those runs that have read it; a dash if none has, or the set is not in the archive."""
     files = [results / f"nested/{run.recipe}/{run.path.name}.tsv" for run in runs]
     read = [read_predictions(file) for file in files if file.exists()]
-    if not read or NEW not in mne.test_splits:
+    if not read or NEW not in mne.tests:
         return "–"
     captions = mne.captions(NEW)
     right = [[tokens_of(found.get(id_, "")) == tokens for id_, tokens in captions.items()] for found in read]

@@ -134,7 +134,10 @@ def paper_tables(runs: list[Record], results: Path) -> Tables:
             if "source" not in row:
                 row |= {"source": "reported", "n": crohme().n(row["dataset"])}
             row |= {RIGHT[name]: best[row["dataset"]][name] for name in RIGHT if row["dataset"] in best}
-    return {name: _frame(rows, name, f"Table {name.removeprefix('table')}: {TABLES[name].title}") for name, rows in built.items()}
+    return {
+        name: _frame(rows, name, f"Table {name.removeprefix('table')}: {TABLES[name].title}")
+        for name, rows in built.items()
+    }
 
 
 class Row(NamedTuple):

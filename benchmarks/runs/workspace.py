@@ -53,15 +53,15 @@ def report_command(archive: Archive, results: Path) -> str:
 def select_splits(archive: Archive, years: Sequence[str]) -> list[str]:
     """The test sets of these years, by default all. Raises UserError for one that the archive lacks, and if it has
     none."""
-    if not archive.test_splits:
+    if not archive.tests:
         fix = "put the captions of one into data/NAME/caption.txt; `hmerbench train` needs none"
         raise UserError(f"{archive.path}: it has no test set; {fix}")
     for year in years:
-        if year not in archive.test_splits:
-            have = ", ".join(archive.test_splits)
+        if year not in archive.tests:
+            have = ", ".join(archive.tests)
             fix = "give CROHME with --crohme (CROHME=)" if archive.name == "embedded" else "name one of these"
             raise UserError(f"{archive.path}: it has no test set '{year}', only {have}; {fix}")
-    return list(years or archive.test_splits)
+    return list(years or archive.tests)
 
 
 def announce(archive: Archive) -> None:

@@ -46,7 +46,7 @@ def fine_tuned(weights: Path, preset: str, seed: int, archive: Archive, place: P
     keys["search"] = {key: value for key, value in keys["search"].items() if key not in ("language", "together")}
     training = keys["training"]
     selects = training["schedule"]["name"] == "plateau" or training["early_stop"]
-    keys["select"] = "last" if archive.test_splits and not selects else "heldout"
+    keys["select"] = "last" if archive.tests and not selects else "heldout"
     if not selects:  # held-out images are read once, in the end: they choose nothing
         training["validate_every"] = training["epochs"]
     run_settings = validate(Config, keys, f"{weights}: fine-tuning")
@@ -109,7 +109,7 @@ def tell_gain(run: RunFolder, archive: Archive) -> None:
 
 
 def _held_out(config: Config, archive: Archive) -> tuple[str, list[Sample]]:
-    if archive.test_splits:
-        return ", ".join(archive.test_splits), evenly(named_samples(archive, archive.test_splits, config), MEASURED)
+    if archive.tests:
+        return ", ".join(archive.tests), evenly(named_samples(archive, archive.tests, config), MEASURED)
     samples = archive.samples("train", config.data.max_area, config.data.limit)
     return "train", evenly(hold_out(samples, config.heldout, config.seed)[1], MEASURED)

@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
         return ",".join(f"{name},{value}" for name, value in self.metrics.items()) + "\n"
 
 
-def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool = True) -> Comparison:
+def compare_graphs(prediction: Graph, truth: Graph, inter: bool = True, complete: bool = True) -> Comparison:
     """Compare two graphs. With `inter=False` two label sets cost the size of their larger difference, as in LgEval
     without INTER. `complete`: unrelated primitives have an edge "_", as in `evaluate`; only nodeCorrect changes."""
     prediction = LabelGraph(prediction.nodes, prediction.edges)  # once: a symLG builds them at every access
@@ -161,7 +161,7 @@ def _ends_of_unmatched(prediction: Graph, truth: Graph, complete: bool) -> set[s
     return touched
 
 
-FIELDS = tuple(compare(EMPTY_GRAPH, EMPTY_GRAPH).metrics)
+FIELDS = tuple(compare_graphs(EMPTY_GRAPH, EMPTY_GRAPH).metrics)
 
 
 # --- many files -------------------------------------------------------------------------------------------

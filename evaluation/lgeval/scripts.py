@@ -15,7 +15,7 @@ from hmerbench.evaluation import InputError, lines, readable, run_program, symlg
 from hmerbench.evaluation.lgeval import results_folder
 from hmerbench.evaluation.lgeval.confusions import object_histogram, page, primitive_histogram
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
-from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.lgeval.metrics import compare_graphs
 from hmerbench.evaluation.lgeval.results_folder import UNCONVERTED, unconverted
 
 Script = Callable[[list[str], symlg.Rules], int | None]
@@ -179,7 +179,7 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
         name = _stem(target)
         truth_graph = _read_lg(target, symlg.UNREADABLE if name in lost else None)
         prediction = _read_lg(source, symlg.EMPTY_GRAPH)
-        comparison = compare(prediction, truth_graph, chosen.edition.inter)
+        comparison = compare_graphs(prediction, truth_graph, chosen.edition.inter)
         files.append(results_folder.Scored(name, source, prediction, truth_graph, comparison))
     base = os.path.basename(output)
     results_folder.write_results(base, label, files, map(_read_lg, stray), chosen.edition)
@@ -228,7 +228,7 @@ def evallg(arguments: list[str], chosen: symlg.Rules) -> None:
     if batch:
         _evallg_batch(arguments[1], options, inter)
         return
-    comparison = compare(_read_lg(arguments[0], symlg.EMPTY_GRAPH), _read_lg(arguments[1]), inter, complete)
+    comparison = compare_graphs(_read_lg(arguments[0], symlg.EMPTY_GRAPH), _read_lg(arguments[1]), inter, complete)
     if "diff" not in options:
         sys.stdout.write(comparison.csv())
     if "m" not in options:
@@ -241,7 +241,8 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
         pairs = [(output, target) for target, output in pairs]
     graphs = [(_read_lg(output, symlg.EMPTY_GRAPH), _read_lg(target)) for output, target in pairs]
     compared = [
-        (",".join(names), compare(*both, inter, complete=False)) for names, both in zip(pairs, graphs, strict=True)
+        (",".join(names), compare_graphs(*both, inter, complete=False))
+        for names, both in zip(pairs, graphs, strict=True)
     ]
     results_folder.replace(f"{path}.m", "".join(f"*M,{names}\n{found.csv()}" for names, found in compared))
     results_folder.replace(f"{path}.diff", "".join(f"DIFF,{names}\n{found.diff()}" for names, found in compared))

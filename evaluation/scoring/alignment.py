@@ -14,7 +14,7 @@ from itertools import groupby, product
 from typing import Literal, NamedTuple
 
 from hmerbench.evaluation.lgeval.label_graph import Graph
-from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.lgeval.metrics import compare_graphs
 from hmerbench.evaluation.symlg import SymLG
 
 _PATH = re.compile(r"(.*?)(R|Sub|Sup|Above|Below|Inside)")
@@ -231,7 +231,7 @@ def relations_in_words(truth: Graph, prediction: Graph) -> list[str]:
     """The scorer's relation errors between two graphs of the same paths, at most MAX_PHRASES of them."""
     nodes = truth.nodes
     phrases = []
-    for parent, child, found, true in compare(prediction, truth).edges:
+    for parent, child, found, true in compare_graphs(prediction, truth).edges:
         what = f"{found} instead of {true}"
         if "_" in (found, true):
             what = f"{true} missing" if found == "_" else f"{found} extra"

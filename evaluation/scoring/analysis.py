@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
-from hmerbench.evaluation.lgeval.metrics import Comparison, compare
+from hmerbench.evaluation.lgeval.metrics import Comparison, compare_graphs
 from hmerbench.evaluation.scoring.metrics import BUCKETS, Expression, percent, rounded_interval
 from hmerbench.evaluation.symlg import EMPTY_GRAPH
 
@@ -47,7 +47,7 @@ def compared_pairs(expressions: list[Expression], workdir: Path) -> list[Pair]:
             read(path.read_text(encoding="utf-8", errors="replace"), str(path)) if path.exists() else EMPTY_GRAPH
             for path in paths
         )
-        pairs.append(Pair(expression, prediction, truth, compare(prediction, truth)))
+        pairs.append(Pair(expression, prediction, truth, compare_graphs(prediction, truth)))
     return pairs
 
 

@@ -122,7 +122,7 @@ def in_process(predictions: Mapping[str, str], truth: Mapping[str, Graph], rules
         graph = converted(predictions[key], rules) if key in predictions else symlg.EMPTY_GRAPH
         if isinstance(graph, str):
             reasons[key], graph = graph, symlg.EMPTY_GRAPH
-        rows[key] = metrics.compare(seen(graph), seen(true), rules.edition.inter).metrics
+        rows[key] = metrics.compare_graphs(seen(graph), seen(true), rules.edition.inter).metrics
     return Outcome(_counts(rows), rows, reasons)
 
 

@@ -70,7 +70,7 @@ def refusal(path: Path) -> str:
 
 def test_samples_come_in_caption_order_as_uint8(tmp_path, entries):
     archive = open_archive(pack(tmp_path / "a.zip", entries))
-    assert archive.splits == ("train", "2014") and archive.test_splits == ("2014",)
+    assert archive.splits == ("train", "2014") and archive.tests == ("2014",)
     samples = archive.samples("train")
     assert [s.id for s in samples] == ["a_1", "a_2"]
     assert samples[0].tokens == ("x", "^", "{", "2", "}")

@@ -60,7 +60,7 @@ def official(graph: symlg.SymLG | str | None) -> object:
 
 def compare(prediction: symlg.SymLG | None, truth: symlg.SymLG | None) -> metrics.Comparison:
     assert truth is not None
-    return metrics.compare(prediction or symlg.EMPTY_GRAPH, truth)
+    return metrics.compare_graphs(prediction or symlg.EMPTY_GRAPH, truth)
 
 
 def differences(found: dict[str, int | float], expected: dict[str, Any]) -> dict[str, tuple]:

@@ -25,7 +25,7 @@ def test_the_sample_is_fixed(archive: Archive) -> None:
     assert [sample.id for sample in samples] == [sample.id for sample in sample_of(archive, 3)[0]] == [*truth.symlg]
     assert len(samples) == 3 and all(sample.id.startswith("2014-") for sample in samples)
     assert all(truth.captions and truth.captions[sample.id] == [*sample.tokens] for sample in samples)
-    assert len(sample_of(archive, 10_000)[0]) == sum(len(archive.captions(split)) for split in archive.test_splits)
+    assert len(sample_of(archive, 10_000)[0]) == sum(len(archive.captions(split)) for split in archive.tests)
 
 
 def test_weights_are_compared_by_pairs(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def crohme_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An archive with pen strokes of its first test set beside it, and a page that reads every second drawing right."""
     path = tiny_archive(tmp_path / "archive")
     archive = open_archive(path)
-    [year, *_] = archive.test_splits
+    [year, *_] = archive.tests
     (path.parent / "inkml").mkdir()
     (path.parent / f"inkml/{year}.zip").touch()
     monkeypatch.setattr(replaying, "YEAR", year)

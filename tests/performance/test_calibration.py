@@ -84,7 +84,7 @@ def reading(latex: str) -> SimpleNamespace:
 
 def test_a_row_for_every_picture(tmp_path: Path) -> None:
     archive = open_archive(tiny_archive(tmp_path))
-    [split, *_] = archive.test_splits
+    [split, *_] = archive.tests
     (first, tokens), (second, _), (third, _), *_ = archive.captions(split).items()
     found = reading(" ".join(tokens)), reading("x +"), UserError("no ink")
     stand_in: Any = SimpleNamespace(each=lambda pictures: found[: len(pictures)])

@@ -62,8 +62,8 @@ def test_runs_of_a_preset_that_was_changed_between_them_are_no_seeds_of_a_row(
         put_score(folder, "2014", 10, right)
         put_expressions(folder, "2014", (int(k >= right) for k in range(10)))
     monkeypatch.setattr(nested, "taken_from", lambda *_: {name: [("2014", "e0")] for name in nested.TAKEN})
-    crohme = Mock(test_splits=("2014",), **{"captions.return_value": {f"e{k}": ["x"] for k in range(10)}})
-    table = nested.nested_rows(crohme, Mock(test_splits=()), tmp_path)
+    crohme = Mock(tests=("2014",), **{"captions.return_value": {f"e{k}": ["x"] for k in range(10)}})
+    table = nested.nested_rows(crohme, Mock(tests=()), tmp_path)
     found = {row["seeds"]: row["depth 0 (10)"].split()[0] for row in table}
     assert found == {"1": "90.00", "2": "50.00"} and len({row["preset"] for row in table}) == 2
 

@@ -225,7 +225,7 @@ def replay(recognizer: Recognizer, path: Path, crohme: Path, count: int, to: Pat
     """Replay a fixed sample of YEAR on the page at `path`, and write what came of it; what `to` holds of the same page
     is kept. Raises UserError without pen strokes of that year."""
     archive, ink = open_archive(crohme, trains=False), crohme.parent / "inkml" / f"{YEAR}.zip"
-    if not ink.is_file() or YEAR not in archive.test_splits:
+    if not ink.is_file() or YEAR not in archive.tests:
         raise UserError(f"{ink}: no pen strokes of {YEAR}; put the InkML files of that test set there")
     ids, made = at_random(archive.captions(YEAR), count, SEED), sha256(path)
     rows = {row.id: row for row in stored(to.with_suffix(".csv")) if row.made == made}

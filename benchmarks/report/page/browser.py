@@ -114,7 +114,7 @@ def build(
     notes += [f"{run.path}: was trained on other data than this archive, so it is not in the browser" for run in others]
     runs = _without_copies([run for run in runs if run not in others])
     sets = []
-    for name in archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")}):
+    for name in archive.tests if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")}):
         scored = {key(run): parts for run in runs if (parts := _scored(run, name, notes))}
         scored |= {system: parts[name] for system, (_, parts) in (systems or {}).items() if name in parts}
         ids = dict.fromkeys(id_ for verdicts, _ in scored.values() for id_ in verdicts)
@@ -257,7 +257,7 @@ def webp(image: np.ndarray, quality: int = 101) -> str:
 def read_systems(archive: Archive, folder: Path, notes: list[str]) -> Systems:
     """The published systems whose predictions, which lie outside of the project, are in `folder`; they are scored anew.
     Our own runs are left out, which the page has as runs; a system that is not at hand becomes a note."""
-    truths = {name: GroundTruth(archive.ground_truth(name), archive.captions(name)) for name in archive.test_splits}
+    truths = {name: GroundTruth(archive.ground_truth(name), archive.captions(name)) for name in archive.tests}
     found = {}
     for system in read_cards():
         if system.card.url is None or system.card.status == "reported":

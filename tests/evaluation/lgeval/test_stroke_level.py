@@ -15,7 +15,7 @@ import pytest
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.confusions import Pattern, object_histogram, primitive_histogram, substructures
 from hmerbench.evaluation.lgeval.label_graph import read, segment
-from hmerbench.evaluation.lgeval.metrics import FIELDS, compare
+from hmerbench.evaluation.lgeval.metrics import FIELDS, compare_graphs
 from tests.helpers.commands import script
 from tests.helpers.paths import FIXTURES
 
@@ -29,7 +29,7 @@ HEAD, *PAIRS = (json.loads(line) for line in (FIXTURES / "stroke_level.jsonl").r
 def test_every_field_of_every_pair(official: str, inter: bool, complete: bool):
     assert len(PAIRS) > 70 and tuple(HEAD["fields"]) == FIELDS
     for pair in PAIRS:
-        found = compare(read(pair["prediction"]), read(pair["truth"]), inter, complete)
+        found = compare_graphs(read(pair["prediction"]), read(pair["truth"]), inter, complete)
         assert " ".join(map(str, found.metrics.values())) == pair[official], pair
         if official == "0.3.5 evaluate":
             assert sorted(found.diff().splitlines()) == pair["diff"], pair

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hmerbench.evaluation import InputError
-from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.lgeval.metrics import compare_graphs
 from hmerbench.evaluation.scoring.conventions import neutral
 from hmerbench.evaluation.scoring.score import evaluate
 from hmerbench.evaluation.symlg import from_latex, rules
@@ -30,8 +30,8 @@ PAIRS = [  # prediction, truth, errors as written, errors with neutral limits
 @pytest.mark.parametrize(("prediction", "truth", "official", "expected"), PAIRS)
 def test_limits_make_no_difference(prediction: str, truth: str, official: int, expected: int):
     graphs = [from_latex(prediction), from_latex(truth)]
-    assert compare(graphs[0], graphs[1]).metrics["D_B"] == official
-    assert compare(neutral(graphs[0]), neutral(graphs[1])).metrics["D_B"] == expected
+    assert compare_graphs(graphs[0], graphs[1]).metrics["D_B"] == official
+    assert compare_graphs(neutral(graphs[0]), neutral(graphs[1])).metrics["D_B"] == expected
 
 
 def test_a_score_counts_both_readings(tmp_path: Path):

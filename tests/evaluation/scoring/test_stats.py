@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_1samp
 
 from hmerbench.evaluation import symlg
-from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.lgeval.metrics import compare_graphs
 from hmerbench.evaluation.scoring import analysis, metrics, stats
 from hmerbench.evaluation.scoring.metrics import Expression, percent, printed_interval, proportion_interval
 from hmerbench.evaluation.scoring.score import evaluate
@@ -148,7 +148,7 @@ def test_structures(text: str, kinds: set[str]):
 
 def pair(key: str, found: str, true: str, length: int) -> analysis.Pair:
     prediction, truth = symlg.from_latex(found), symlg.from_latex(true)
-    comparison = compare(prediction, truth)
+    comparison = compare_graphs(prediction, truth)
     expression = Expression.compared(key, comparison.metrics, caption=[""] * length)
     return analysis.Pair(expression, prediction, truth, comparison)
 

@@ -12,7 +12,7 @@ import pytest
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.commands import under_all_rules
-from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.lgeval.metrics import compare_graphs
 from hmerbench.evaluation.scoring.conventions import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched
 from hmerbench.evaluation.scoring.outcome import in_process, run_scripts
@@ -91,8 +91,8 @@ def test_the_table_of_editions(tmp_path: Path):
 def test_one_shared_label_is_enough_for_lgeval_035_only():
     """{ x ^ 2 } ^ 3 puts two symbols on one path; LgEval 0.3.8 requires both."""
     found, true = from_latex("{ x ^ 2 } ^ 3"), from_latex("x ^ 2")
-    assert compare(found, true, EDITIONS["crohme2019"].inter).metrics["D_B"] == 0
-    assert compare(found, true, EDITIONS["current"].inter).metrics["D_B"] == 1
+    assert compare_graphs(found, true, EDITIONS["crohme2019"].inter).metrics["D_B"] == 0
+    assert compare_graphs(found, true, EDITIONS["current"].inter).metrics["D_B"] == 1
 
 
 def test_signatures_are_parsed_back():

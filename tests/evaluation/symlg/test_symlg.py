@@ -65,7 +65,7 @@ def test_conversion_of_any_text_is_total(text: str):
 @given(EXPRESSIONS)
 def test_a_well_formed_expression_converts_and_equals_itself(text: str):
     graph = symlg.from_latex(text)
-    comparison = metrics.compare(graph, graph)
+    comparison = metrics.compare_graphs(graph, graph)
     values = comparison.metrics
     assert not comparison.diff()
     assert [values[name] for name in ("D_B", "D_C", "D_L", "D_E(%)", "dPairs", "ClassError")] == [0] * 6
@@ -91,14 +91,14 @@ def test_writing_and_reading_gives_the_same_graph(text: str):
 @given(EXPRESSIONS, EXPRESSIONS)
 def test_error_count_is_the_set_formula_and_symmetric(one: str, other: str):
     a, b = symlg.from_latex(one), symlg.from_latex(other)
-    values = metrics.compare(a, b).metrics
+    values = metrics.compare_graphs(a, b).metrics
     nodes = sum(
         not (a.nodes.get(path, {"ABSENT"}) & b.nodes.get(path, {"ABSENT"})) for path in a.nodes.keys() | b.nodes.keys()
     )
     edges = sum(not (a.edges.get(edge, {"_"}) & b.edges.get(edge, {"_"})) for edge in a.edges.keys() | b.edges.keys())
     assert (values["D_C"], values["D_L"], values["D_B"]) == (nodes, edges, nodes + edges)
-    assert metrics.compare(b, a).metrics["D_B"] == values["D_B"]
-    assert (values["D_B"] == 0) == (not metrics.compare(a, b).diff())
+    assert metrics.compare_graphs(b, a).metrics["D_B"] == values["D_B"]
+    assert (values["D_B"] == 0) == (not metrics.compare_graphs(a, b).diff())
     assert values["CorrectSegmentsAndClass"] <= values["CorrectSegments"] <= values["nSeg"]
     assert 0 <= values["nodeCorrect"] <= values["nNodes"]
 
@@ -106,15 +106,15 @@ def test_error_count_is_the_set_formula_and_symmetric(one: str, other: str):
 @given(EXPRESSIONS)
 def test_an_empty_prediction_costs_every_symbol_and_relation(text: str):
     graph = symlg.from_latex(text)
-    values = metrics.compare(EMPTY_GRAPH, graph).metrics
+    values = metrics.compare_graphs(EMPTY_GRAPH, graph).metrics
     assert values["D_B"] == len(graph.nodes) + len(graph.edges)
     assert values["detectedSeg"] == 0
 
 
 @given(EXPRESSIONS)
 def test_no_prediction_matches_a_truth_without_symlg(text: str):
-    assert metrics.compare(symlg.from_latex(text), UNREADABLE).metrics["D_B"] > 3
-    assert metrics.compare(EMPTY_GRAPH, UNREADABLE).metrics["D_B"] > 3
+    assert metrics.compare_graphs(symlg.from_latex(text), UNREADABLE).metrics["D_B"] > 3
+    assert metrics.compare_graphs(EMPTY_GRAPH, UNREADABLE).metrics["D_B"] > 3
 
 
 @given(st.lists(st.integers(0, 12), min_size=1))
@@ -369,8 +369,8 @@ def test_symbols_of_one_path_are_one_node_without_a_relation_to_itself():
     graph = read("O, a, a, 1.0, O\nO, b, b, 1.0, O\nR, a, b, Right, 1.0")
     assert (graph.nodes, graph.edges) == ({"O": {"a", "b"}}, {})
     one = read("O, a, a, 1.0, O")  # without INTER, a label that only one of the graphs has is confused with none
-    assert metrics.compare(graph, one, inter=False).diff() == "*N,O,b,1.0,:vs:,_,1.0\n"
-    assert metrics.compare(one, graph, inter=False).diff() == "*N,O,_,1.0,:vs:,b,1.0\n"
+    assert metrics.compare_graphs(graph, one, inter=False).diff() == "*N,O,b,1.0,:vs:,_,1.0\n"
+    assert metrics.compare_graphs(one, graph, inter=False).diff() == "*N,O,_,1.0,:vs:,b,1.0\n"
 
 
 def test_the_official_text_format():
@@ -399,26 +399,26 @@ def test_paths_from_relations():
 
 def test_summary_of_all_right_and_of_nothing_found():
     graph = symlg.from_latex("x ^ 2 + 1")
-    right = metrics.summary([metrics.compare(graph, graph).metrics], "", "").splitlines()
+    right = metrics.summary([metrics.compare_graphs(graph, graph).metrics], "", "").splitlines()
     assert "   Objects    100.00    100.00    100.00         4         4         0         4         0" in right
     assert " Relations    100.00    100.00    100.00         3         3         0         3         0" in right
-    nothing = metrics.summary([metrics.compare(EMPTY_GRAPH, graph).metrics], "", "").splitlines()
+    nothing = metrics.summary([metrics.compare_graphs(EMPTY_GRAPH, graph).metrics], "", "").splitlines()
     assert "   Objects      0.00    100.00      0.00         4         0         4         0         0" in nothing
     assert " Relations      0.00    100.00      0.00         3         0         3         0         0" in nothing
     assert " Class/Det   (Empty)" + " " * 20 + "         0         0" in nothing
     assert [line.split()[1] for line in nothing if line.startswith(" Class/Det")] == ["(Empty)"] * 5
-    more = metrics.compare(symlg.from_latex("x y"), symlg.from_latex("x")).metrics
+    more = metrics.compare_graphs(symlg.from_latex("x y"), symlg.from_latex("x")).metrics
     assert re.search(r"\n Relations +100\.00 +0\.00 +0\.00 +0 +0 +0 +1 +1\n", metrics.summary([more], "", ""))
-    wrong = metrics.compare(symlg.from_latex("x _ 2"), symlg.from_latex("x ^ 2")).metrics
+    wrong = metrics.compare_graphs(symlg.from_latex("x _ 2"), symlg.from_latex("x ^ 2")).metrics
     assert re.search(r"\n Relations +0\.00 +0\.00 +0 +1 +0 +1 +1 +1\n", metrics.summary([wrong], "", ""))
 
 
 def test_two_empty_graphs_agree():
-    values = metrics.compare(EMPTY_GRAPH, EMPTY_GRAPH).metrics
+    values = metrics.compare_graphs(EMPTY_GRAPH, EMPTY_GRAPH).metrics
     assert not any(values[name] for name in metrics.FIELDS[:-5]) and all(values[name] for name in metrics.FIELDS[-5:])
 
 
 def test_rows_of_differences_are_in_order():
-    comparison = metrics.compare(symlg.from_latex("a b c d e f g"), symlg.from_latex("x _ a ^ { b c d e f }"))
+    comparison = metrics.compare_graphs(symlg.from_latex("a b c d e f g"), symlg.from_latex("x _ a ^ { b c d e f }"))
     assert comparison.nodes == sorted(comparison.nodes) and len(comparison.nodes) > 9
     assert comparison.edges == sorted(comparison.edges) and len(comparison.edges) > 9
