@@ -26,11 +26,15 @@ class Training(Strict):
     """Truncated backpropagation through time with plain stochastic gradient descent."""
 
     epochs: int = Field(default=25, gt=0)
+    """passes over the corpus"""
     batch_size: int = Field(default=20, gt=0)
+    """pieces of the corpus that are read side by side"""
     steps: int = Field(default=35, gt=0)
+    """words through which the gradient goes back"""
     loss: Literal["sum", "mean"] = "sum"
     """over the steps, of the mean over the batch"""
     rate: float = Field(default=1.0, gt=0)
+    """of learning, at first"""
     clip: float = Field(default=5.0, gt=0)
     """largest norm of the gradient"""
     decay: float = Field(default=0.5, gt=0, le=1)
@@ -44,6 +48,7 @@ class Training(Strict):
     bf16: bool = True
     """convolution, highway and softmax multiply bfloat16 factors, on a device with a unit for it"""
     threads: int | None = Field(default=None, gt=0)
+    """of a CPU; null: as many as torch takes"""
 
 
 class LanguageSettings(RunSettings):

@@ -297,17 +297,28 @@ AnySettings = Annotated[SerializeAsAny[NetworkSettings], PlainValidator(of_its_n
 class LanguageConfig:
     """Sizes and switches of a language model; the defaults are LSTM-Char-Small (Kim et al., AAAI-16, table 2)."""
 
-    words: Literal["spelled", "table"] = "spelled"  # a word's vector: from its characters, or a row of a table
-    word_size: PositiveInt = 200  # columns of that table
+    words: Literal["spelled", "table"] = "spelled"
+    """a word's vector: from its characters, or a row of a table"""
+    word_size: PositiveInt = 200
+    """columns of that table"""
     character_size: PositiveInt = 15
-    widths: Annotated[int, Field(gt=0, le=65)] = 6  # filters are 1 to this many characters wide
-    filters: PositiveInt = 25  # for each character of a filter's width
-    most_filters: PositiveInt = 1000  # of one width
+    """numbers that stand for a character (table 2)"""
+    widths: Annotated[int, Field(gt=0, le=65)] = 6
+    """filters are 1 to this many characters wide (table 2)"""
+    filters: PositiveInt = 25
+    """for each character of a filter's width (table 2)"""
+    most_filters: PositiveInt = 1000
+    """of one width"""
     highways: Annotated[int, Field(ge=0)] = 1
+    """highway layers above the filters (table 2)"""
     hidden: PositiveInt = 300
+    """units of each LSTM layer (table 2)"""
     layers: Annotated[int, Field(gt=0, le=100)] = 2
-    dropout: Share = 0.5  # between LSTM layers and before the softmax
-    input_dropout: Share = 0.0  # of what the first LSTM layer reads; the authors drop none of it
+    """LSTM layers (table 2)"""
+    dropout: Share = 0.5
+    """between LSTM layers and before the softmax"""
+    input_dropout: Share = 0.0
+    """of what the first LSTM layer reads; the authors drop none of it"""
 
     @property
     def filters_by_width(self) -> dict[int, int]:
