@@ -109,6 +109,8 @@ def limitations() -> list[str]:
     right = [f"{best[year]['exact']:,} of {best[year]['n']:,}" for year in YEARS]
     percent = 100 * best["2014"]["exact"] / best["2014"]["n"]
     bf16 = next(row for row in table("speed/precision_verdict.csv") if row["metric"] == "heldout_token_accuracy")
+    trained = table("speed/precision.csv")
+    epochs = max(int(row["epoch"]) for row in trained)
     difference, low, high = (float(bf16[name]) for name in ("difference", "low", "high"))
     cross = next(row for row in table("table1.csv") if (row["model"], row["preset"]) == ("CoMER (Cross)", "medium"))
     processors = {seed: run("comer-fusion", "small", seed).hardware for seed in (7, 8, 9, 10)}
@@ -128,7 +130,10 @@ def limitations() -> list[str]:
         f"{right[0]} ({percent:.2f} %), {right[1]}, {right[2]}",
         f"right of {drawn['images']} bitmaps drawn so, and as published | "
         f"[{ours}; {drawn['drawn']}, {drawn['published']}]",
-        f"changes by −{-difference:.2f} points (−{-low:.2f} to {high:+.2f})",
+        f"({int(trained[0]['images']):,} expressions of at most {trained[0]['max_tokens']} tokens, {epochs} epochs, "
+        f"{float(bf16['fp32']):.1f} % of held-out words right)",
+        f"by −{-difference:.2f} points (−{-low:.2f} to {high:+.2f})",
+        f"standard deviation of the seeds ({float(bf16['seed_sd']):.2f})",
         f"({fusion['2016'].exact + 1} right instead of {fusion['2016'].exact})",
         f"({fusion['2019'].exact} both times)",
         f"{float(cross['exprate']):.2f} ± {float(cross['sd']):.2f} of Cross",

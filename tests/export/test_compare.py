@@ -54,7 +54,10 @@ def test_weights_are_compared_by_pairs(archive: Archive, tmp_path: Path, monkeyp
     monkeypatch.setattr(compare.Recognizer, "load", lambda path: loaded)
     monkeypatch.setattr(compare, "write_onnx", write)
     monkeypatch.setattr(compare, "Reader", reader)
+    given, paired = list[list[str]](), compare.compare_paired
+    monkeypatch.setattr(compare, "compare_paired", lambda a, b, ids=(): given.append([*ids]) or paired(a, b, ids))
     rows = bench_export(archive, [MEDIUM], tmp_path, 4)
+    assert given == [[sample.id for sample in samples]] * 4  # intervals are over writers
     assert [row["way"] for row in rows] == ["PyTorch", "ONNX, float32", "ONNX, float16", "ONNX, int8"]
     assert [(row["right"], row["lost"], row["won"], row["points"]) for row in rows] == [
         (4, 0, 0, 0.0), (4, 0, 0, 0.0), (3, 1, 0, -25.0), (3, 1, 0, -25.0),
@@ -67,4 +70,6 @@ def test_weights_are_compared_by_pairs(archive: Archive, tmp_path: Path, monkeyp
 
 
 def test_the_committed_page_tells_its_rows() -> None:
+    same = compare.compare_paired([0] * 90 + [1] * 110, [0] * 90 + [1] * 110, [f"w{k // 3}_{k}" for k in range(200)])
+    assert {float(row["high"]) for row in read_table(ROOT / "results/exported.csv")} == {round(same.interval[1], 2)}
     assert compare.page(read_table(ROOT / "results/exported.csv")) == (ROOT / "results/exported.md").read_text()

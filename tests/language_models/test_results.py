@@ -56,7 +56,7 @@ def test_a_changed_copy_of_a_shipped_recipe_is_no_seed_of_it(tmp_path):
 def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     curves = {9: [9.0] * 4 + [7.5, 6.0], 10: [9.0] * 4 + [8.5, 6.0]}  # ports are compared with the first seed
     runs = [put_run(tmp_path / "runs", "lm-char-small", 75.0 + 2 * seed, curve, seed) for seed, curve in curves.items()]
-    runs.append(put_run(tmp_path / "runs", "port-mean", 200.0, [11.0] * 5))
+    runs += [put_run(tmp_path / "runs", f"port-{name}", 200.0, [11.0] * 5) for name in ("mean", "no-line-ends")]
     for run in runs:
         assert pack(run.path).name == f"ptb-seed{run.settings.seed}"
     built: dict[str, Any] = tables.language_tables(tmp_path)
@@ -69,8 +69,9 @@ def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     assert run.hardware == "a processor, 1 thread, then a GPU"
     assert (large["reported"], large["seeds"]) == (78.9, 0) and math.isnan(large["reproduced"])
     ports = built["language_ports"]
+    assert math.isnan(ports["worse_by"][2]) and "ends of lines" in ports["mistake"][2]  # other words: not compared
     assert list(ports["validation"][:2]) == [7.5, 11.0] and list(ports["worse_by"][:2]) == [0.0, 3.5]
-    assert ports["validation"][2:].isna().all()
+    assert ports["validation"][3:].isna().all()
     assert [*tables.language_tables(tmp_path / "nothing")["language_ports"]["worse_by"].dropna()] == []
     assert list(built["language_curves"]["minutes"][:6]) == [1, 2, 3, 4, 5, 6]
     written = {path.name: path.read_text() for path in tables.write_language_tables(built, tmp_path)}

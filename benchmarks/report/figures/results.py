@@ -1,7 +1,8 @@
 """The figures drawn by `make figures` from run folders, at column width.
 
 Color is always redundant with a marker or line style, so that the figures can be read in grayscale. Intervals are of
-95 %, as in the tables: over writers, and seeds where there are several; of reported rates over images (Wilson's).
+95 %, as in the tables: over writers, and seeds where there are several; of reported rates and of `_groups` over images
+(Wilson's).
 """
 
 from collections import Counter, defaultdict
@@ -101,10 +102,11 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     by_paper = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
     panels: dict[str, dict[str, list[Rate]]] = {}
     rows = sorted(seeds_of_rows(runs).items(), key=lambda row: rung(row[0][1].partition(" ")[0]))
+    in_part = {preset: " (in part external)" for (_, preset), seeds in rows if any(run.external for run in seeds)}
     for (recipe, preset), seeds in rows:
         if all(run.scores[YEAR].by_length for run in seeds):
             rates = [rate(seeds, lambda row: row.errors == 0, bucket) for bucket in BUCKETS]
-            panels.setdefault(f"reproduced, preset {preset}", {})[recipe] = rates
+            panels.setdefault(f"preset {preset}{in_part.get(preset, '')}", {})[recipe] = rates
     panels = {name: panel for name, panel in panels.items() if len(panel) > 1} or panels
     panels = {"reported": by_paper} | panels
     highest = max(high for panel in panels.values() for rates in panel.values() for _, _, high in rates)
@@ -139,7 +141,7 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
 
 def forest(runs: Sequence[RunFolder]) -> Figure:
     """Table 1 as a forest plot: ExpRate, <= 1 and <= 2 errors. Open markers are reported, filled ones
-    reproduced; strokes are single seeds."""
+    runs scored here; strokes are single seeds."""
     seeds_of, n = seeds_of_rows(runs), crohme().n(YEAR)
     paper = {row["model"]: row["exprate"] for row in reference()["table1"]}
     table2 = {row[0]: row[:3] for row in reference()["table2"][YEAR].values()}  # ExpRate -> all rates
@@ -173,7 +175,7 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
     axis.set_xlabel(f"CROHME {YEAR} (%), n = {n}")
     metrics = [handle(*entry) for entry in RATES.values()]
     seed = handle("a seed", "black", "|")
-    sources = [handle("reported", GRAY, "o", filled=False), handle("reproduced", GRAY, "o"), seed]
+    sources = [handle("reported", GRAY, "o", filled=False), handle("runs scored here", GRAY, "o"), seed]
     handles = list(chain.from_iterable(zip(metrics, sources, strict=True)))  # legends are filled column by column
     several = any(len(seeds) > 1 for seeds in seeds_of.values())
     figure.legend(handles=handles if several else handles[:-1], loc="outside upper center", ncols=3)
