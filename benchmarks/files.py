@@ -2,7 +2,6 @@
 
 import base64
 import errno
-import fcntl
 import gzip
 import hashlib
 import io
@@ -33,6 +32,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
+            if os.name == "nt":  # Windows replaces no open file
+                file.close()
             os.replace(partial, path)
     except OSError as error:  # the error of a full disk names no file
         error.filename = error.filename or str(path)
@@ -120,7 +121,11 @@ def locked(folder: Path, name: str = ".training", seconds: float = 0) -> Iterato
 
 def _lock(file: IO[Any]) -> bool:
     try:
+        import fcntl
+
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # Windows
+        return True
     except OSError as error:
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True

@@ -34,14 +34,22 @@ def test_every_text_can_be_printed(encoding: str, printed: bytes) -> None:
     assert "37–41 ≤ 1, ±2.0, a→b…∥ é\udcff\ud800".encode(encoding, "plain") == printed
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-"])
-def test_a_closed_output_is_no_error(tmp_path: Path, closed: str) -> None:
-    """What else a command writes is written."""
+WITHOUT_LOCKS = (
+    "import sys; sys.modules['fcntl'] = None; from hmerbench.benchmarks.cli.main import main; sys.exit(main())"
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "closed"),
+    [("-m hmerbench", ">&-"), ("-m hmerbench", "2>&-"), (f'-c "{WITHOUT_LOCKS}"', "")],
+    ids=["stdout", "stderr", "Windows"],
+)
+def test_what_a_command_writes_needs_no_output_and_no_locks(tmp_path: Path, program: str, closed: str) -> None:
     (tmp_path / "p.tsv").write_text("id\ttokens\na\tx\n")
     (tmp_path / "data/t").mkdir(parents=True)
     (tmp_path / "data/t/caption.txt").write_text("a\tx\n")
     options = "--predictions p.tsv --ground-truth data:t --per-expression each.csv"
-    command = f"{sys.executable} -m hmerbench score {options} {closed}"
+    command = f"{sys.executable} {program} score {options} {closed}"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0 and "Error" not in done.stderr and (tmp_path / "each.csv").exists()
