@@ -51,7 +51,7 @@ def score(
     >>> score({"a": "x ^ 2", "b": "1"}, {"a": "x ^ { 2 }", "b": "7"}).score.exprate
     50.0
     """
-    from hmerbench.evaluation.scoring.inputs import GroundTruth, from_captions
+    from hmerbench.evaluation.scoring.inputs import GroundTruth, composed, from_captions
     from hmerbench.evaluation.scoring.score import evaluate
     from hmerbench.evaluation.symlg import rules
 
@@ -59,7 +59,7 @@ def score(
         if isinstance(given, Mapping):
             _check(given, what)
     if isinstance(ground_truth, Mapping):
-        captions = {key: latex.split() for key, latex in ground_truth.items()}
+        captions = {composed(key): latex.split() for key, latex in ground_truth.items()}
         truth = GroundTruth(dict(from_captions(captions, "ground truth")), captions)
     else:
         truth = str(ground_truth)

@@ -6,7 +6,6 @@ normalize_image.py prepares them. A test set of one's own needs no symLg: its gr
 
 import hashlib
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.evaluation import lines
 from hmerbench.evaluation.datasets import TRAIN, Dataset, datasets, symlg_published
-from hmerbench.evaluation.scoring.inputs import MAX_FILES, GroundTruth, from_captions, parse_captions
+from hmerbench.evaluation.scoring.inputs import MAX_FILES, GroundTruth, composed, from_captions, parse_captions
 from hmerbench.evaluation.stores import ENDINGS, MAX_BYTES, MAX_CAPTIONS, FolderStore, Store, ZipStore, no_split
 from hmerbench.models.files import parse_json
 from hmerbench.models.vocab import SPECIAL, Vocabulary
@@ -75,7 +74,7 @@ class Archive:
         captions = parse_captions(text, where)
         for id_, tokens in captions.items():
             if not tokens or not ID.fullmatch(id_):
-                number = [line.partition("\t")[0] for line in lines(text)].index(id_) + 1
+                number = [composed(line.partition("\t")[0]) for line in lines(text)].index(id_) + 1
                 fault = "cannot be an id: take letters, digits and _ . + -" if tokens else "has no tokens"
                 raise UserError(f"{where}, line {number}: {id_[:40]!r} {fault}; correct the line")
         if special := sorted({token for tokens in captions.values() for token in tokens} & {*SPECIAL}):
@@ -106,7 +105,7 @@ class Archive:
         for name in self._store.sizes:
             split, _, file = name.partition("/img/")
             id_, dot, ending = file.rpartition(".")
-            id_ = unicodedata.normalize("NFC", id_)  # macOS decomposes accents in names of files
+            id_ = composed(id_)
             if split in found and (dot + ending).lower() in ENDINGS and id_ in self._captions[split]:
                 found[split].setdefault(id_, []).append(name)
         return found

@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import re
+import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -244,6 +245,7 @@ def parse_captions(text: str, name: str) -> dict[str, list[str]]:
     captions: dict[str, list[str]] = {}
     for number, line in enumerate(lines(text), 1):
         key, tab, tokens = line.partition("\t")
+        key = composed(key)
         if not line.strip():
             continue
         if not tab or not key or key in captions:
@@ -253,9 +255,15 @@ def parse_captions(text: str, name: str) -> dict[str, list[str]]:
     return captions
 
 
+def composed(name: str) -> str:
+    """A name as ids are compared: macOS decomposes the accents in names of files."""
+    return unicodedata.normalize("NFC", name)
+
+
 def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for key, text in entries:
+        key = composed(key)
         if key in texts:
             raise InputError(f"{source}: the id {key} occurs twice; keep one")
         if not _ID.fullmatch(key) or not key.isprintable():

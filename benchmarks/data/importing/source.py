@@ -4,7 +4,6 @@ expression belongs to: as its source or a list says, or a share held out by writ
 import io
 import os
 import re
-import unicodedata
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation import lines
+from hmerbench.evaluation.scoring.inputs import composed
 from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, MAX_ENTRIES, ZipStore, read_text, refuse_large
 from hmerbench.evaluation.strict import first_twice
 
@@ -120,7 +120,7 @@ class Source:
         for name in self.sizes:
             path = PurePosixPath(name)
             if path.suffix.lower() in ENDINGS:
-                found.setdefault(_composed(path.stem), []).append(name)
+                found.setdefault(composed(path.stem), []).append(name)
         return found
 
     def expressions(self, table: str, name: str, latex: str, split: str, writer: str = "") -> Iterator[Expression]:
@@ -141,7 +141,7 @@ class Source:
             if (exact := (beside / folder / path).as_posix().lstrip("./")) in self.sizes:
                 return [exact]
         stems = {path.name, path.stem} if path.suffix.lower() in ENDINGS else {path.name}
-        found = [file for stem in sorted(stems) for file in self._by_stem.get(_composed(stem), ())]
+        found = [file for stem in sorted(stems) for file in self._by_stem.get(composed(stem), ())]
         for near in (beside, *beside.parents):  # the source itself last
             if below := [file for file in found if PurePosixPath(file).is_relative_to(near)]:
                 return below
@@ -151,10 +151,6 @@ class Source:
         """Image files that no caption names; none if captions do not name files."""
         files = {file for files in self._by_stem.values() for file in files} if self._named else set[str]()
         return sorted(files - self._named)
-
-
-def _composed(name: str) -> str:
-    return unicodedata.normalize("NFC", name)  # macOS decomposes accents in names of files
 
 
 # -------------------------------------------------------------------------------------------------------------- splits

@@ -57,6 +57,14 @@ def test_forked_processes_read_an_archive_that_was_open_before(tmp_path: Path):
         assert pool.map(inputs.read_ground_truth, [spec] * 8, chunksize=1) == [truth] * 8
 
 
+def test_ids_with_accents_may_be_decomposed(tmp_path: Path):
+    (tmp_path / "p.tsv").write_text("id\ttokens\nLo\u0308sung\tx\n", "utf-8")
+    (tmp_path / "data/test").mkdir(parents=True)
+    (tmp_path / "data/test/caption.txt").write_text("L\u00f6sung\tx\n", "utf-8")
+    known, _, others = inputs.matched(tmp_path / "p.tsv", f"{tmp_path}:test")
+    assert [*known] == ["L\u00f6sung"] and not others
+
+
 @pytest.mark.parametrize("name", [b"\xff.txt", b"a\nb.txt", b"a\tb.txt"])
 def test_an_unprintable_file_name_is_refused(tmp_path: Path, name: bytes):
     folder = tex_folder(tmp_path / "tex", TRUTH)
