@@ -57,7 +57,7 @@ class Data(Strict):
     max_area: int = Field(default=AUTHORS_MAX_PIXELS, ge=1024)
     """pixels; larger images are neither trained on nor recognized, and count as wrong (program)"""
     max_tokens: int = Field(default=AUTHORS_MAX_TOKENS, gt=0, lt=MAX_STEPS)
-    """longer labels are not trained on (program)"""
+    """longer captions are not learned (program)"""
     limit: int | None = Field(default=None, gt=0)
     """number of evenly spaced training expressions; null: all (ours)"""
     sub_expressions: int = Field(default=0, ge=0)
@@ -120,7 +120,7 @@ class Batching(Strict):
     micro_batches: int = Field(default=4, gt=0)
     """micro-batches per step, whose gradients are averaged: the authors' four GPUs (program)"""
     curriculum: int = Field(default=0, ge=0)
-    """n: epoch e < n trains on the shortest (e + 1) / (n + 1) of the labels only (ours)"""
+    """n: epoch e < n trains on the shortest (e + 1) / (n + 1) of captions only (ours)"""
 
 
 class Optimizer(Strict):
@@ -131,7 +131,7 @@ class Optimizer(Strict):
     lr: float = Field(default=0.08, gt=0, le=1000)
     """initial learning rate, for one step of all micro-batches (4.1)"""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """for adadelta: rho, for adamw and muon: beta1, whose beta2 is 0.99 (4.1)"""
+    """for adadelta: rho; for adamw and muon: beta1 (beta2 is 0.99) (4.1)"""
     weight_decay: float = Field(default=1e-4, ge=0)
     """of all parameters; for adamw and muon not of biases and normalization (4.1)"""
     clip: float | None = Field(default=None, gt=0)
@@ -192,7 +192,7 @@ class Training(Strict):
 
 
 class Language(Strict):
-    """A language model that takes part in ranking what a search found. `digest` is filled in from its file."""
+    """A language model that rescores what a search found. `digest` is filled in from its file."""
 
     weights: str = ""
     """its weights file, from `reproduce-lm --recipes captions`; '': none (ours)"""

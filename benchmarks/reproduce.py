@@ -54,7 +54,7 @@ def reproduce(
     """Train, recognize and score what is not done yet (with `force`, everything), and write the tables.
 
     Results on data other than CROHME go to results/local/<name>/. On this machine, `placing.jobs` runs are done at a
-    time, one in this process; on a cluster, all at once. A run that fails does not stop the others; in the end, the
+    time (if 1, in this process); on a cluster, all. A run that fails does not stop the others; in the end, the
     first error is raised.
     """
     space, began = workspace(archive, results), time.perf_counter()
@@ -188,7 +188,7 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = run = waiting.pop(name)
-                if isinstance(run, RunFolder):  # here, as a node sees its own run alone
+                if isinstance(run, RunFolder):  # here: a node sees only its own run
                     with suppress(UserError):  # another process trains it: the job says so
                         adopt_training(run)
                 engine.start(name, _do_stages, type(run), run.settings, splits, not elsewhere)

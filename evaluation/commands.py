@@ -128,7 +128,7 @@ def print_comparison(
 
 
 def under_all_rules(texts: Mapping[str, str], graphs: Mapping[str, Graph]) -> dict[Rules, Outcome]:
-    """What predictions come to under every edition and reading."""
+    """Outcomes of predictions under every edition and reading."""
     every = [Rules(reading, edition) for edition, reading in product(EDITIONS.values(), READINGS.values())]
     return {rules: in_process(texts, graphs, rules) for rules in every}
 
@@ -202,7 +202,7 @@ def _print_score(score: Score) -> None:
             rate = f" {100 * count / n:6.2f} %  ({interval_text(count, n)})" if n else ""
             print(f"{name:>13} {count:>5} of {n:<5}{rate}")
     print(f"missing {score.missing}, not convertible {score.unconverted}; both count as empty graphs")
-    print("95 % intervals over images, which leave out that writers differ")
+    print("95 % intervals over images, which ignore that writers differ")
 
 
 def check_target(path: Path | None) -> None:

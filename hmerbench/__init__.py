@@ -71,8 +71,8 @@ def score(
 def compare(
     first: File | Latex, second: File | Latex, ground_truth: File | Latex, *, tokenize: bool = False
 ) -> "PairedComparison":
-    """Compare two systems on the same expressions: the difference of their rates with its interval, McNemar's test on
-    who is right, a permutation test on error counts. Arguments and errors are those of `score`.
+    """Compare two systems on the same expressions: the first rate minus the second with its interval, McNemar's test
+    on which is right, a permutation test on error counts. Arguments and errors are those of `score`.
 
     >>> compare({"a": "x"}, {"a": "y"}, {"a": "x"}).difference
     100.0
@@ -97,7 +97,7 @@ def _check(latex: Mapping[Any, Any], what: str) -> None:
 
 def load(weights: File | None = None, *, fast: bool = False) -> "Recognizer":
     """Load a trained network: call it with a picture of one expression (a path, bytes, an array, a PIL image), or with
-    a folder or a list of them. If it is to be `fast`, a smaller network is the default.
+    a folder or a list of them. With `fast`, the default is a smaller network.
 
     `weights`: a run folder, its weights file, or a .ckpt of CoMER's authors. By default the best committed run: in a
     checkout it is at hand; elsewhere it is fetched once from HMERBENCH_WEIGHTS (an address or a folder like the suite's

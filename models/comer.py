@@ -71,7 +71,7 @@ class CoMER(Network):
 
 
 class BTTREncoder(Encoder):
-    """CoMER's encoder, but with ReLU behind the projection, LayerNorm before instead of behind the position encoding,
+    """CoMER's encoder, but with ReLU after the projection, LayerNorm before instead of after the position encoding,
     and a wavelength of its own for each channel of that encoding."""
 
     def add_position(self, features_bhwd: Tensor, mask_bhw: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class BTTR(CoMER):
 
     def __init__(self, settings: BTTRSettings, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(settings, vocabulary)
-        self.decoder.norm = nn.Identity()  # words are normalized before their position is added, not again behind it
+        self.decoder.norm = nn.Identity()  # words are normalized before their position is added, not again after it
 
     def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Words:
         """Words of both directions, or of left to right alone; T >= longest caption + 1."""

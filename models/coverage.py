@@ -85,7 +85,7 @@ class AttentionRefinement(nn.Module):
         return torch.cat(sources, dim=-3)
 
     def forward(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
-        """Refinement terms R [B, H, T, L] from coverage; 0 at padding, and undefined there if folded."""
+        """Refinement terms R [B, H, T, L] from coverage; 0 at padding, or undefined there if folded."""
         (B, C, T, L), (_, h, w) = coverage_BCTL.shape, mask_Bhw.shape
         maps_BTChw = coverage_BCTL.transpose(1, 2).unflatten(-1, (h, w)).to(self.conv.weight.dtype)
         proj_HC = self.proj.weight.flatten(1)

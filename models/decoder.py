@@ -171,7 +171,7 @@ class Cache(Earlier, Protocol):
 
     @property
     def place(self) -> Tensor | int:
-        """How many words are before those that are read: of all of them, or of each."""
+        """The position of the words that are read: one for all, or one each."""
         ...
 
 

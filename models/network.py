@@ -41,7 +41,7 @@ class Network(nn.Module):
         self.settings, self.vocabulary = settings, vocabulary or Vocabulary()
 
     def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Targets:
-        """All that the loss needs besides the images, on the CPU. Called in any thread.
+        """All that the loss needs besides the images, on the CPU. Must be thread-safe.
 
         `padded` gives the length to which to pad sequences of a length, so that few shapes recur. Raises ValueError for
         a symbol that is not in the vocabulary.

@@ -179,7 +179,7 @@ class BTTRSettings(TransformerSettings):
 
     network: Literal["bttr-original"] = "bttr-original"
     bidirectional: bool = True
-    """learn to read right to left, too, not left to right alone; set by recipes (ours)"""
+    """learn to read right to left, too; set by recipes (ours)"""
 
     @property
     def directions(self) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def readme() -> list[str]:
     return [
         f"of {len(verdicts)}, {verdicts.count('supported')} are supported (coverage helps, and self-coverage alone), "
         f"{verdicts.count('not supported')} is not, {verdicts.count('open')} are open",
-        f"would get {best['exact']} of {best['n']} right, as captions say less",
+        f"would get {best['exact']} of {best['n']} right, as captions and ground truth differ",
         "Fusion of `large`, whose settings were chosen with test errors in view, "
         f"reads {ours:.1f} % of the {int(row['n']):,} images of {', '.join(YEARS[:2])} and "
         f"{YEARS[2]}, the authors' network {theirs:.1f} % ({lead():+.1f}, {low:.1f} to {high:.1f} over writers); "

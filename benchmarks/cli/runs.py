@@ -332,7 +332,7 @@ def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = Fa
 
 
 def _default_preset(crohme: Path | None, on_gpu: str = "large") -> str:
-    """What is spent where nobody says how much; `on_gpu` needs pen strokes."""
+    """The preset where none is given; `on_gpu` needs pen strokes."""
     import torch
 
     from hmerbench.benchmarks.data.archive import inkml_beside

@@ -1,4 +1,4 @@
-"""Recognition: the search of a network, or of several together, over the images of a split; predictions and scores.
+"""Recognition: the search of a network, or of an ensemble, over the images of a split; predictions and scores.
 
 Others may read together with a run's own network (`search.together`): the log-probability of a word is then their
 mean. Each was trained in a run of its own; they may differ in recipe, size and seed, not in the scale of the images. A
@@ -151,7 +151,7 @@ def _line(ids: Sequence[str], nbest: list[list[Hypothesis]]) -> str:
 
 
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
-    """Write predictions/<split>.tsv (id, tokens) and <split>.jsonl (n-best, scores). Stopped, it goes on where it was.
+    """Write predictions/<split>.tsv (id, tokens) and <split>.jsonl (n-best, scores). Resumes where it was stopped.
 
     Images larger than `data.max_area` get no prediction and count as errors. Raises UserError without trained
     weights, and for a folder with a run of other settings.

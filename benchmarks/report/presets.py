@@ -164,7 +164,7 @@ def advice(preset: str, data: str = "crohme") -> str:
     if data != "crohme" or preset != PRESETS[0] or (above := ladder()[1])[READS] == "–":
         return ""
     return (
-        f"{preset} shows that every stage works and reads next to nothing of CROHME; "
+        f"{preset} is a smoke test of every stage, with accuracy near zero on CROHME; "
         f"PRESET={above['preset']} reads {above[READS]} of {YEAR} after {above[COST]} a row"
     )
 

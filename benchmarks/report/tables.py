@@ -153,7 +153,7 @@ class Row(NamedTuple):
 
 
 def rows_of_runs(source: str, *roots: Path) -> list[Record]:
-    """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed. A local run
+    """One row per dataset, recipe and preset: the mean over seeds, of each seed the run scored last. A local run
     of an older version of the settings, which this suite cannot read, is left out with a warning."""
     scored = [run for run in RunFolder.under(*roots) if run.scores and (source != "local" or _readable(run))]
     labels, latest = presets.preset_labels(scored), dict[tuple[Row, int], tuple[float, RunFolder]]()
@@ -183,7 +183,7 @@ def _readable(run: RunFolder) -> bool:
 
 
 def _over_seeds(row: Row, runs: Sequence[RunFolder]) -> Record:
-    """What the runs of a row have in the mean, on their test set."""
+    """Means over the runs of a row, on their test set."""
     scores, found = [run.scores[row.split] for run in runs], Record(seeds=len(runs))
     try:
         its = sampled_rate(runs, row.split)

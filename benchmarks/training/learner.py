@@ -63,7 +63,7 @@ class Learner:
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
         self.distributed: nn.Module = self.model
         if team.world > 1:
-            # otherwise gradients are grouped anew after the first step, also of a resumed training, and sums over three
+            # otherwise buckets are rebuilt after the first step, also of a resumed training, and sums over three
             # or more processes are rounded differently
             self.distributed = DistributedDataParallel(self.model, find_unused_parameters=True)
             warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
@@ -127,7 +127,7 @@ class Learner:
             return model(images, inputs.mask, inputs.targets, training.label_smoothing)
 
     def update(self, step: int) -> None:
-        """End a step, the `step`-th from 0: clip the gradients, change the weights by them, and discard them."""
+        """End step `step` (from 0): clip gradients, step the optimizer, clear gradients, update the average."""
         decay = average_decay(self.config.training.average, step)
         if self.replays is None:
             self.decay = decay
@@ -150,7 +150,7 @@ class Learner:
         return tensors | flatten_optimizer(self.optimizer)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Become what was saved as `tensors`."""
+        """Load what `tensors()` returned."""
         self.model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
         for name, tensor in self.average.items():
             tensor.copy_(tensors[f"average.{name}"])
@@ -216,7 +216,7 @@ def first_weights(run: RunFolder) -> Network | None:
 
 @torch.no_grad()
 def begin_with(model: Network, start: Network) -> None:
-    """Give a network the weights of another one whose words are the first of its own; rows of the others stay."""
+    """Give a network the weights of another one whose words are the first of its own; rows of new words stay."""
     own = model.state_dict(keep_vars=True)
     for name, tensor in start.state_dict().items():
         rows = own[name] if own[name].shape == tensor.shape else own[name][: len(tensor)]

@@ -96,7 +96,7 @@ class Trainer:
         samples: list[Sample] | None = None,
         execution: Execution | None = None,
     ):
-        """Computes as `execution` says, by default as the device does."""
+        """By default, `execution` is chosen by the device."""
         self.folder, self.team, self.on_epoch = run, team, on_epoch
         self.config = config = run.settings
         self.execution = execution or Execution.on(team.device, team.world)
@@ -119,7 +119,7 @@ class Trainer:
             self._restore_weights()
             return
         search = self.config.search
-        if self.team.rank == 0 and (search.language.weights or search.together.runs):  # do they fit? not after epochs
+        if self.team.rank == 0 and (search.language.weights or search.together.runs):  # fail now if they do not fit
             ConfiguredSearcher(self.learner.inference_model(None), self.config, self.team.device)
         if self.team.rank == 0:
             self.folder.write("config.yaml", self.config.to_yaml())
@@ -136,7 +136,7 @@ class Trainer:
         self._finish()
 
     def _epoch_or_lack_of_memory(self, report: TrainingProgress) -> str | None:
-        """Train an epoch, or return why memory did not suffice: its error holds tensors, and is gone by then."""
+        """Train an epoch, or return why memory ran out: not the error itself, whose traceback holds tensors."""
         try:
             self._epoch(report)
         except RuntimeError as error:
@@ -294,7 +294,7 @@ class Trainer:
         self.team.wait()
 
     def _resume(self) -> bool:
-        """Restore the last checkpoint, or begin a history; returns whether there was one."""
+        """Restore the last checkpoint and return True, or begin a history."""
         checkpoint = load_checkpoint(self.folder)
         if checkpoint is None:
             if self.team.rank == 0:

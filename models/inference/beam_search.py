@@ -209,7 +209,7 @@ class BTTRBeamSearch(NarrowingBeamSearch):
 
 
 def best_first(x_GC: Array) -> Array:
-    """The order in which values fall; of equal ones the first comes first, and what is not a number before all."""
+    """The indices that sort each row in descending order, stably, with NaN first."""
     return x_GC.shape[1] - 1 - x_GC[:, ::-1].argsort(axis=1, kind="stable")[:, ::-1]
 
 

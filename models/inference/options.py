@@ -13,7 +13,7 @@ class SearchOptions:
     """Options of a search; the defaults are the authors'. Raises ValueError for impossible ones.
 
     No key of a preset reaches `early_stopping` and `temperature`, which the authors' search has and some others lack;
-    with them it is compared with theirs (tests/models/inference/test_joint_search.py).
+    they serve to compare ours with it (tests/models/inference/test_joint_search.py).
     """
 
     beam_size: PositiveInt = 10
