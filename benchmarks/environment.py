@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import sys
+import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -58,6 +59,9 @@ def environment(device: torch.device) -> dict[str, Any]:
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
+    if "hmerbench" not in versions:  # not installed, which makes no run external
+        with suppress(OSError):
+            versions["hmerbench"] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device_name(device),
@@ -125,7 +129,7 @@ def _git(*words: str) -> bytes:
 
 # Nothing here changes what is computed beyond rounding, so none of it is part of a run. The device decides, or the
 # variables that the options of `train` and `reproduce` set.
-MAX_WORKERS = 4  # processes that prepare the batches of a run on a GPU, some 800 images/s each
+MAX_WORKERS = 4  # processes that prepare the batches of a run on a GPU
 MAX_SEARCH_PROCESSES = 8  # processes that search a test set on a GPU, each with a context and a network of its own
 
 

@@ -60,6 +60,13 @@ def test_every_change_of_the_code_is_another_revision(tmp_path: Path, monkeypatc
     assert environment.revision() is None  # installed within another project
 
 
+def test_the_suite_names_itself_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs trained in a checkout alone were taken for those of a program that is lost (`RunFolder.external`)."""
+    version = environment.metadata.version("hmerbench")
+    monkeypatch.setattr(environment.metadata, "version", Mock(side_effect=environment.metadata.PackageNotFoundError))
+    assert environment.environment(torch.device("cpu"))["versions"] == {"hmerbench": version}
+
+
 # ------------------------------------------------------------------------------------------------ the doctor
 
 
