@@ -10,6 +10,7 @@ steps = n + 1: as in each direction of CoMER's search.
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -127,23 +128,30 @@ class Kept:
     """The hypotheses of batches that were read, by the ids of their images, kept in a file, so that a search that is
     stopped goes on where it was; a line of the file holds a batch."""
 
-    def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
-        """The file is named by a hash of `made_by`, which must hold all that can change what is read."""
-        self.path = folder / f"{PREFIX}{digest_of_keys(made_by)}.jsonl"
-        self.batches: dict[tuple[str, ...], list[list[Hypothesis]]] = {}
-        lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.exists() else []
-        try:
-            for line in lines[:-1]:  # the last one is empty, or was cut short
-                row = parse_json(line)
-                nbest = [[Hypothesis(**each | {"ids": tuple(each["ids"])}) for each in found] for found in row["nbest"]]
-                self.batches[tuple(row["ids"])] = nbest
-        except (ValueError, TypeError, KeyError):  # a damaged line: what follows is read again
-            pass
-        write_atomically(self.path, "".join(map(_line, self.batches, self.batches.values())))
+    def __init__(self, folder: Path, made_by: Mapping[str, Any], part: int = 0) -> None:
+        """The file is named by a hash of `made_by`, which must hold all that can change what is read, and by the part
+        that this process reads; what others of any number of parts have read is taken, too."""
+        name = f"{PREFIX}{digest_of_keys(made_by)}"
+        self.path = folder / f"{name}-{part}.jsonl"
+        own = _kept_batches(self.path) if self.path.exists() else {}
+        write_atomically(self.path, "".join(map(_line, own, own.values())))  # without a last line that was cut short
+        self.batches = dict[tuple[str, ...], list[list[Hypothesis]]]()
+        for path in folder.glob(f"{name}-*.jsonl"):
+            self.batches |= _kept_batches(path)
 
     def add(self, ids: Sequence[str], nbest: list[list[Hypothesis]]) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(_line(ids, nbest))
+
+
+def _kept_batches(path: Path) -> dict[tuple[str, ...], list[list[Hypothesis]]]:
+    batches = {}
+    with suppress(ValueError, TypeError, KeyError):  # a damaged line: what follows is read again
+        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:  # the last one is empty, or was cut short
+            row = parse_json(line)
+            nbest = [[Hypothesis(**each | {"ids": tuple(each["ids"])}) for each in found] for found in row["nbest"]]
+            batches[tuple(row["ids"])] = nbest
+    return batches
 
 
 def _line(ids: Sequence[str], nbest: list[list[Hypothesis]]) -> str:
@@ -164,17 +172,18 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     model = load_weights(run.weights_file, config.model).to(device).eval()
     made_by = {"weights": digest, "settings": config.digest, "data": archive.digest, "revision": revision()}
     made_by |= {"device": device_name(device), "bf16": in_bf16(config.search.bf16, device)}
-    # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
+    # a GPU reads fuller batches faster, of all sets at once; a CPU may be stopped after each
     parts = search_processes(device)
-    at_once = parts > 1 and config.training.batching.order == "shape"
+    at_once = device.type == "cuda" and config.training.batching.order == "shape"
     for group in [splits] if at_once and splits else [[split] for split in splits]:
         samples = named_samples(archive, group, config)
         for split in group:
             _tell_wrong(split, samples, archive, model, config.data.max_area)
-        if at_once:
+        made_by["sets"] = group
+        if at_once and parts > 1:
             found = _read_in_parts(run, archive, group, made_by, parts)
         else:
-            found = recognize(model, config, samples, device, group[0], kept=Kept(run.path, made_by | {"sets": group}))
+            found = recognize(model, config, samples, device, ", ".join(group), kept=Kept(run.path, made_by))
         for split in group:
             own = {name.removeprefix(f"{split}/"): found[name] for name in found if name.startswith(f"{split}/")}
             write_predictions(run, split, own, model.vocabulary)
@@ -231,7 +240,7 @@ def _read_part(
     samples = named_samples(open_archive(archive, trains=False), splits, run.settings)
     model = load_weights(run.weights_file, run.settings.model).to(device).eval()
     what = ", ".join(splits) if part == 0 else None
-    kept = Kept(folder, made_by | {"sets": splits, "part": part, "parts": parts})
+    kept = Kept(folder, made_by, part)
     return recognize(model, run.settings, samples, device, what, slice(part, None, parts), kept)
 
 

@@ -92,6 +92,20 @@ def test_a_process_of_a_gpu_reads_an_archive_without_a_training_set(
     assert reading._read_part(run.path, tmp_path / "test", ["2014"], {}, 0, 2)
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_other_parts_have_read_is_not_read_again(
+    run: RunFolder, archive: Path, searched: list, parts: int
+) -> None:
+    """How many there are depends on how many other runs are left."""
+    for part in (0, 2):
+        reading._read_part(run.path, archive, ["2014"], {}, part, 4)  # and the other two were killed
+    assert len(searched) == len(kept(run)) == 2
+    found: reading.Predictions = {}
+    for part in range(parts):
+        found |= reading._read_part(run.path, archive, ["2014"], {}, part, parts)
+    assert len(searched) == len({*searched}) == 3 and len(found) == 5
+
+
 def test_what_other_weights_have_read_is_read_again(run: RunFolder, archive: Path, searched: list) -> None:
     data = open_archive(archive)
     searched[:] = [None]
