@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hmerbench.benchmarks.data.batching import Inputs
-from hmerbench.benchmarks.errors import UserError, lacks_memory
+from hmerbench.benchmarks.errors import UserError, gpu_failure, lacks_memory
 from hmerbench.benchmarks.printing import err_console
 
 EAGER_STEPS = 2  # the first steps of a process run kernel by kernel, to warm up what is created on first use
@@ -134,6 +134,9 @@ class CudaRecord:
             if lacks_memory(error) or (error.__context__ and lacks_memory(error.__context__)):
                 self.failed = graph  # of which nothing ran; kept, as with it went the workspaces of those before it
                 return None
+            # a process that prepares batches was killed, or the GPU is lost: not for want of a way to record
+            if "DataLoader worker" in str(error) or (gpu_failure(error) and "captur" not in str(error)):
+                raise
             reason = str(error).splitlines()[0]
             raise UserError(f"a training step cannot be recorded ({reason}); add --no-graphs") from error
         return graph.replay, result

@@ -1,6 +1,7 @@
 """Recorded steps: what is recorded and when, and that replays train exactly what eager steps do."""
 
 import gc
+import re
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -337,6 +338,14 @@ def test_recording_keeps_the_allocators_cache(monkeypatch):
     with pytest.raises(UserError, match=r"cannot be recorded \(operation not permitted .*; add --no-graphs"):
         record(fails)
     assert calls[-1] == "end"  # otherwise nothing could run on this stream any more
+
+    for lost in ("CUDA error: unspecified launch failure", "DataLoader worker (pid 7) is killed by signal: Killed."):
+
+        def loses(lost: str = lost) -> Tensor:
+            raise RuntimeError(lost)
+
+        with pytest.raises(RuntimeError, match=re.escape(lost)):  # so that the run is started again
+            record(loses)
 
     def scarce() -> Tensor:
         raise LACKING
