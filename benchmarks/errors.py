@@ -35,8 +35,9 @@ def out_of_memory_reason(error: BaseException) -> str:
 
 def gpu_failure(error: BaseException) -> str:
     """What CUDA says of a GPU that this process can no longer use; "" if an error is of another kind."""
-    failed = isinstance(error, RuntimeError) and str(error).startswith("CUDA error: ") and not lacks_memory(error)
-    return str(error).splitlines()[0] if failed else ""
+    said = str(error) if isinstance(error, RuntimeError) and not lacks_memory(error) else ""
+    failed = said.startswith(("CUDA error: ", "cuDNN error: ")) and "_STATUS_NOT_SUPPORTED" not in said  # of a library
+    return said.splitlines()[0] if failed else ""
 
 
 def without_secrets(uri: str) -> str:

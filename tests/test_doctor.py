@@ -339,6 +339,19 @@ def test_an_outdated_driver_is_an_error(monkeypatch):
     assert gpu_failure(gone.value)
 
 
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED", True),
+        ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", True),
+        ("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", False),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", False),
+    ],
+)
+def test_a_library_tells_of_a_lost_gpu_too(said: str, lost: bool) -> None:
+    assert gpu_failure(RuntimeError(f"{said}\nmore")) == said * lost
+
+
 def test_tf32_and_cudnn_attention_are_off(monkeypatch):
     """torch's convolutions use TF32 by default; planning cuDNN attention takes longer than a search."""
     switches = (torch.backends.cudnn, "allow_tf32"), (torch.backends.cuda.matmul, "allow_tf32")

@@ -21,7 +21,7 @@ from multiprocessing import connection, forkserver, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hmerbench.benchmarks.errors import FAULTS, UserError, gpu_failure
+from hmerbench.benchmarks.errors import FAULTS, UserError, gpu_failure, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runtime import CORES, ON_GPU, configure_libraries, configure_output, cores
@@ -191,6 +191,9 @@ def _process(
         traceback.print_exc()
         if failure := gpu_failure(error):  # for this process only: another one may find it well again
             pipe.send(Died(f"its GPU failed ({failure}); see {log}"))
+            return
+        if lacks_memory(error):  # there may be more when others have ended
+            pipe.send(Died(f"{out_of_memory_reason(error)}; see {log}"))
             return
         text = f"{type(error).__name__}: {error}"[:2000]  # more would fill the pipe, and this process would wait
         pipe.send(RuntimeError(f"{text}; {log} shows where"))

@@ -6,6 +6,7 @@ the plain state (epoch, position in the epoch, schedule, best score, configurati
 (seed, step). Nothing is ever unpickled.
 """
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -54,8 +55,14 @@ def load_checkpoint(run: AnyRun, written_as: str = FORMAT) -> tuple[dict[str, to
 
 def resumed_in(path: Path, began: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
     """The environment.json of a training in `path`: `began` (`here` for a new one), with `here` added to `resumed` if
-    it goes on elsewhere. Another number of threads is reported, if they compute."""
+    it goes on elsewhere. Another number of threads is reported, if they compute.
+
+    Raises UserError if a GPU trained it, and the processor would go on with it without having been asked for.
+    """
     last = [began, *began.get("resumed", ())][-1]
+    if last.get("gpu") and not here.get("gpu") and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+        gone = f"trained on {last.get('device', 'a GPU')} so far, and no GPU can be used"
+        raise UserError(f"{path}: {gone}; CUDA_VISIBLE_DEVICES= (to nothing) goes on with the processor")
     if here["threads"] != (before := last.get("threads", here["threads"])) and not here.get("gpu"):
         message = f"resumed with {counted(here['threads'], 'thread')} instead of {before}: sums are rounded otherwise"
         err_console.print(f"{path}: {message}, so weights will not be bit for bit the same")

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -25,6 +25,7 @@ from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.printing import TrainingProgress, err_console
 from hmerbench.benchmarks.recognition.predict import ConfiguredSearcher, read_right
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runtime import CORES
 from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
@@ -158,13 +159,16 @@ class Trainer:
     def _free_memory(self, reason: str) -> None:
         """Give up recorded steps to free their memory, and resume; UserError if there are none."""
         if self.learner.replays is None or not (recorded := self.learner.replays.give_up()):
+            fewer = "train fewer runs at a time (JOBS=), or " if CORES in os.environ else ""
             raise UserError(
-                f"{self.folder.path}: {reason}; halve training.batching.pixels or size and double micro_batches to "
-                "halve the memory of a step (this makes it a new run); what was trained so far is kept"
+                f"{self.folder.path}: {reason}; {fewer}halve training.batching.pixels or size and double micro_batches "
+                "to halve the memory of a step (this makes it a new run); what was trained so far is kept"
             )
         err_console.print(f"{reason}: {recorded} recorded steps are given up to free memory")
         self.learner.optimizer.zero_grad()  # gradients of the interrupted step
         self._resume()
+        self.execution = replace(self.execution, graphs=False)
+        self._write_environment(resumed=True)
 
     def _epoch(self, report: TrainingProgress) -> None:
         state, training, team, learner = self.state, self.config.training, self.team, self.learner

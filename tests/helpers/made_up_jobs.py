@@ -31,6 +31,10 @@ def loses_its_gpu(place: Place) -> None:
     raise RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be reported later")
 
 
+def lacks_room(place: Place) -> None:
+    raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
+
+
 def asks_for_its_device(place: Place) -> None:
     from hmerbench.benchmarks.environment import best_device  # imports torch, which other jobs do without
 

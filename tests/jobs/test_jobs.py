@@ -34,6 +34,7 @@ from tests.helpers.made_up_jobs import (
     crashes,
     ends,
     fails,
+    lacks_room,
     loses_its_gpu,
     wait_for,
     waits,
@@ -47,15 +48,16 @@ PROBE = "hmerbench.benchmarks.jobs.engine.PROBE"
 
 
 def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None:
-    processes = Processes(archive, tmp_path, tmp_path, 5)
+    processes = Processes(archive, tmp_path, tmp_path, 6)
     processes.start("one", ends, "written")
     processes.start("two", fails)
     processes.start("three", waits, "pid")
     processes.start("four", crashes)
     processes.start("five", loses_its_gpu)
+    processes.start("six", lacks_room)
     os.kill(int(wait_for(tmp_path / "pid")), signal.SIGKILL)
     ended: dict[str, Exception | None] = {}
-    while len(ended) < 5:
+    while len(ended) < 6:
         ended |= processes.ended(10)
     assert ended["one"] is None and (tmp_path / "written").read_text() == "foreign"
     assert isinstance(ended["two"], UserError) and str(ended["two"]) == "a fix"
@@ -65,6 +67,7 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
     assert "in crashes" in (tmp_path / "four.log").read_text()
     assert isinstance(ended["five"], Died)  # so it is started again
     assert str(ended["five"]) == f"its GPU failed (CUDA error: unspecified launch failure); see {tmp_path}/five.log"
+    assert isinstance(ended["six"], Died) and str(ended["six"]) == f"CUDA error: out of memory; see {tmp_path}/six.log"
     assert processes.ended(0) == {}
 
 

@@ -21,6 +21,7 @@ from hmerbench.benchmarks.environment import Execution, best_device
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance.bench import with_torch_dropout
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runtime import CORES
 from hmerbench.benchmarks.training.cuda_graphs import EAGER_STEPS, CudaRecord, Replays, own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner
@@ -232,6 +233,7 @@ def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, reco
     learner, weights = trained(config, archive, tmp_path / "scarce", CPU)
     assert failed and failed[0] > 1 and learner.replays is not None and not learner.replays.recorded
     assert distance(weights, expected) < TOLERANCE
+    assert [part["graphs"] for part in RunFolder(tmp_path / "scarce").environments] == [True, False]
     said = " ".join(capsys.readouterr().err.split())
     assert "CUDA out of memory. Tried to allocate 2.00 GiB: 3 recorded steps are given up to free memory" in said
 
@@ -244,7 +246,11 @@ def test_a_batch_too_large_for_memory_names_the_settings(archive, tmp_path, monk
         raise error
 
     monkeypatch.setattr(Learner, "_gradients", scarce)
-    with pytest.raises(UserError, match=rf"{said}; halve training\.batching\.pixels or size and double"):
+    monkeypatch.setenv(CORES, "2")
+    with pytest.raises(
+        UserError,
+        match=rf"{said}; train fewer runs at a time \(JOBS=\), or halve training\.batching\.pixels or size and double",
+    ):
         trained(tiny_config(archive, GRAPHS), archive, tmp_path, CPU)
 
 

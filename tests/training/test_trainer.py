@@ -27,7 +27,7 @@ from hmerbench.benchmarks.runs.listing import forget_trainings
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.runtime import WORKERS
 from hmerbench.benchmarks.training import trainer
-from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
+from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.trainer import Trainer, train
@@ -268,6 +268,16 @@ def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, mon
         warned = "resumed with 4 threads instead of 1" in " ".join(capsys.readouterr().err.split())
         # sums are rounded otherwise, so weights are not the same bit for bit; those of a GPU are
         assert warned == (bool(resumed) and not gpu)
+
+
+def test_a_training_does_not_leave_its_gpu_unasked(tmp_path, monkeypatch):
+    began, here = ({"device": name, "gpu": name == "H200", "threads": 1} for name in ("H200", "Xeon"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(UserError, match=r"trained on H200 so far, and no GPU can be used; CUDA_VISIBLE_DEVICES= "):
+        resumed_in(tmp_path, began, here)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    moved = resumed_in(tmp_path, began, here)
+    assert moved == began | {"resumed": [here]} and resumed_in(tmp_path, moved, here) == moved
 
 
 def test_files_that_a_killed_process_was_writing_are_deleted(archive, copy):
