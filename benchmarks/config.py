@@ -57,7 +57,7 @@ class Data(Strict):
     max_area: int = Field(default=AUTHORS_MAX_PIXELS, ge=1024)
     """pixels; larger images are neither trained on nor recognized, and count as wrong (program)"""
     max_tokens: int = Field(default=AUTHORS_MAX_TOKENS, gt=0, lt=MAX_STEPS)
-    """longer captions are not learned (program)"""
+    """longer captions are not trained on (program)"""
     limit: int | None = Field(default=None, gt=0)
     """number of evenly spaced training expressions; null: all (ours)"""
     sub_expressions: int = Field(default=0, ge=0)
@@ -129,7 +129,7 @@ class Optimizer(Strict):
     name: Literal["sgd", "adadelta", "adamw", "muon"] = "sgd"
     """sgd, without Nesterov momentum | adadelta, of BTTR's authors | adamw | muon (4.1)"""
     lr: float = Field(default=0.08, gt=0, le=1000)
-    """initial learning rate, for one step of all micro-batches (4.1)"""
+    """initial learning rate, or its peak after a warmup, for one step of all micro-batches (4.1)"""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """for adadelta: rho; for adamw and muon: beta1 (beta2 is 0.99) (4.1)"""
     weight_decay: float = Field(default=1e-4, ge=0)

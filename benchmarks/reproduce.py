@@ -153,7 +153,7 @@ def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[
             else:
                 trainer.train(run, place.archive(), send)
             send()
-        if isinstance(run, LanguageRun):  # which its training tests
+        if isinstance(run, LanguageRun):  # tested by its training
             return
         if left := [split for split in splits if not run.recognized(split)]:
             recognition.predict(run, place.archive(), left)
@@ -219,7 +219,7 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
 
 
 def _history(run: AnyRun) -> list[dict[str, Any]]:
-    """Of a run that another process trains, which says itself what is damaged."""
+    """Its history; empty if damaged, which the process that trains it reports."""
     with suppress(UserError):
         return run.history
     return []

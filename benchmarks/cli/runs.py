@@ -308,8 +308,8 @@ def reproduce_lm(
 
 
 def open_run(folder: Path, crohme: Path | None, results: Path, trains: bool = False) -> "tuple[RunFolder, Archive]":
-    """The run in `folder` and its data. Where these are others than it was trained on, it is the copy whose results
-    are kept apart, unless it `trains`: then UserError is raised."""
+    """The run in `folder` and its data. If it was trained on other data, it is a copy whose results
+    are kept apart; with `trains`, UserError is raised instead."""
     from hmerbench.benchmarks.runs.folder import RunFolder
     from hmerbench.benchmarks.runs.workspace import open_data
 

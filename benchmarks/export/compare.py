@@ -81,7 +81,7 @@ def measured(run: RunFolder, samples: Sequence[Sample], truth: GroundTruth) -> l
     wrong = {way: [int(sample.id not in right[way]) for sample in samples] for way in ways}
     rows, n = list[Way](), len(samples)
     for way in ways:
-        against = compare_paired(wrong[way], wrong[WEIGHTS[0]], [sample.id for sample in samples])
+        against = compare_paired(wrong[way], wrong[WEIGHTS[0]], [sample.id.partition("-")[2] for sample in samples])
         low, high = against.interval
         rows.append(
             {

@@ -161,7 +161,7 @@ def _line(claim: Mapping[str, Any], steps: Mapping[str, Step], groups: Mapping[s
         return line
     years = [(preset, step.of_year) for preset, step in steps.items() if step in tested and step.of_year]
     intervals = [f"`{preset}` {of_year.low:+.1f} to {of_year.high:+.1f}" for preset, of_year in years]
-    return line | {"elsewhere": f"on {YEAR} alone: {', '.join(intervals)}"}
+    return line | {"besides": f"on {YEAR} alone: {', '.join(intervals)}"}
 
 
 def _cell(step: Step) -> str:
@@ -169,9 +169,9 @@ def _cell(step: Step) -> str:
     return f"{step.told()}, {counted(step.seeds, 'seed') if step.seeds else 'no seed in common'}"
 
 
-def _open(claim: str, reported: str, elsewhere: str) -> dict[str, str]:
+def _open(claim: str, reported: str, besides: str) -> dict[str, str]:
     """The line of a claim that no preset can decide."""
-    return {"claim": claim, "reported": reported, "family": "–", "verdict": "**open**", "elsewhere": elsewhere}
+    return {"claim": claim, "reported": reported, "family": "–", "verdict": "**open**", "besides": besides}
 
 
 def _level(table: Path) -> list[dict[str, str]]:

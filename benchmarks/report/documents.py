@@ -93,7 +93,7 @@ SOURCES = {
 }
 RATES = (
     r"ExpRate: expressions without error, in percent (LgEval on symLG), with its 95\,\% interval over writers (and "
-    r"seeds, where there are several); of reported rates, over the $n$ images."
+    r"seeds, where they differ); of reported rates, over the $n$ images."
 )
 
 

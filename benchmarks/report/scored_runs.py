@@ -186,7 +186,7 @@ class Step:
     seeds: int  # in common
     p_alone: float
     p: float = 1.0
-    reported: float | None = None  # in Table 1
+    reported: float | None = None  # in Table 1, else in Table 2; of claims by length in Fig. 3
     verdict: str = "too few seeds"  # significant | opposite | not significant | too few seeds
     of_year: "Step | None" = None  # the same on `YEAR` alone, of which `reported` is, where it was measured
 

@@ -69,8 +69,8 @@ def train(
 
     `samples` replace the archive's training set and are not subject to `config.data.limit`. `on_epoch` is called with
     each epoch's line of the history once its checkpoint is written; an exception in it ends the training. Raises
-    UserError for a folder of other settings or of an older version of them, a damaged checkpoint, or a folder in which
-    another process trains, and its subclass Diverged for a loss that is no longer finite.
+    UserError for a folder of other or older settings or in which another process trains, a damaged checkpoint, or lack
+    of memory; its subclass Diverged for a loss or weights no longer finite.
     """
     path, team = run.path, Team.gather()
     # workers of a killed training end a moment after it, and have its lock until then

@@ -23,7 +23,7 @@ View = tuple[Tensor, Tensor]  # images [b, 1, H, W] and mask [b, H, W] (True = p
 class Searcher(Protocol):
     """Frozen copies of networks in evaluation mode that read images, any number of batches.
 
-    The class of one whose network can be exported has as `rules` what the exported reader calls this search (a key of
+    If its network can be exported, its class names in `rules` the exported reader's search (a key of
     SEARCHES in benchmarks/recognition/onnx_reader.py).
     """
 

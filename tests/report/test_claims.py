@@ -125,7 +125,7 @@ def test_claims_of_made_up_runs(tmp_path: Path) -> None:
         for line in text.splitlines()
         if "|" in line
     }
-    assert cells["claim"] == ["reported", "family", "verdict", "`small`", "(`medium`)", "(`gpu`)", "elsewhere"]
+    assert cells["claim"] == ["reported", "family", "verdict", "`small`", "(`medium`)", "(`gpu`)", "besides"]
     assert "| `small` | 3 | this suite | cpu | yes |" in text
     assert "| `medium` | 1 | in part a program that is not in this repository | cpu | no: one seed |" in text
     assert "| **supported** | Coverage helps; Self-coverage helps; " in text

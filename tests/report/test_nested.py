@@ -15,6 +15,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import nested
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring.inputs import tsv
 from tests.helpers.made_up import put_config, put_expressions, put_score
 from tests.helpers.paths import ROOT
@@ -34,6 +35,14 @@ def test_images_of_another_set_are_refused(tmp_path: Path) -> None:
     (mne / "data/2014").rename(mne / "data/N2")
     with pytest.raises(UserError, match=r"20 images of N1 are not CROHME's \(w0_0, …\); import MNE with --as-is"):
         nested.taken_from(open_archive(mne, trains=False), open_archive(crohme))
+
+
+def test_the_coincidence_that_the_page_tells_is_one() -> None:
+    rows = read_table(ROOT / "results/nested.csv")
+    (ours,) = [row for row in rows if (row["recipe"], row["preset"]) == ("bttr-baseline", "large")]
+    for name, count, images in (("N1", 1136, 1875), ("N2", 118, 304)):
+        assert ours[name].split(" ")[0] == f"{100 * count / images:.2f}"
+        assert f"{count:,}" in (ROOT / "results/nested.md").read_text()
 
 
 def test_what_was_read_of_n3_is_counted_by_its_captions(tmp_path: Path) -> None:

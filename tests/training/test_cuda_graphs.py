@@ -241,16 +241,15 @@ def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, reco
 @pytest.mark.parametrize(
     ("error", "said"), [(LACKING, r"2\.00 GiB"), (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), "FAILED")]
 )
-def test_a_batch_too_large_for_memory_names_the_settings(archive, tmp_path, monkeypatch, error, said):
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_batch_too_large_for_memory_names_the_settings(archive, tmp_path, monkeypatch, error, said, alone):
     def scarce(*_) -> Tensor:
         raise error
 
     monkeypatch.setattr(Learner, "_gradients", scarce)
-    monkeypatch.setenv(CORES, "2")
-    with pytest.raises(
-        UserError,
-        match=rf"{said}; train fewer runs at a time \(JOBS=\), or halve training\.batching\.pixels or size and double",
-    ):
+    monkeypatch.delenv(CORES, raising=False) if alone else monkeypatch.setenv(CORES, "2")
+    fewer = "" if alone else r"train fewer runs at a time \(JOBS=\), or "
+    with pytest.raises(UserError, match=rf"{said}; {fewer}halve training\.batching\.pixels or size and double"):
         trained(tiny_config(archive, GRAPHS), archive, tmp_path, CPU)
 
 

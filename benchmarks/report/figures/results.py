@@ -1,7 +1,7 @@
 """The figures drawn by `make figures` from run folders, at column width.
 
 Color is always redundant with a marker or line style, so that the figures can be read in grayscale. Intervals are of
-95 %, as in the tables: over writers, and seeds where there are several; of reported rates and of `_groups` over images
+95 %, as in the tables: over writers, and seeds where they differ; of reported rates and of `_groups` over images
 (Wilson's).
 """
 
