@@ -7,6 +7,7 @@ stage reads the files of the one before and is skipped if its own exist and were
 """
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -203,6 +204,8 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
                 run = running.pop(name)
                 attempts[name] += 1
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
+                    if re.search("out of memory|_ALLOC_FAILED", str(error)):  # it waits until another has ended
+                        at_once = max(1, len(running))
                     console.print(f"{run.title}: {error}; restarting it")
                     waiting[name] = run
                     continue

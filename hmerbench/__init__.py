@@ -51,6 +51,7 @@ def score(
     >>> score({"a": "x ^ 2", "b": "1"}, {"a": "x ^ { 2 }", "b": "7"}).score.exprate
     50.0
     """
+    from hmerbench.evaluation import InputError
     from hmerbench.evaluation.scoring.inputs import GroundTruth, composed, from_captions
     from hmerbench.evaluation.scoring.score import evaluate
     from hmerbench.evaluation.symlg import rules
@@ -60,6 +61,8 @@ def score(
             _check(given, what)
     if isinstance(ground_truth, Mapping):
         captions = {composed(key): latex.split() for key, latex in ground_truth.items()}
+        if len(captions) < len(ground_truth):
+            raise InputError("ground truth: an id occurs twice, its accents composed and decomposed; keep one")
         truth = GroundTruth(dict(from_captions(captions, "ground truth")), captions)
     else:
         truth = str(ground_truth)

@@ -173,6 +173,18 @@ def test_a_run_whose_gpu_failed_is_not_restarted_at_once(archive: Path, tmp_path
     assert job._work([run], ["2014"], engine, 1) == [] and events == ["started", "waited", "started"]
 
 
+def test_a_run_that_lacked_memory_waits_until_another_has_ended(archive: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
+    config = tiny_config(archive)
+    a, b = (RunFolder(tmp_path / str(seed), config.model_copy(update={"seed": seed})) for seed in (7, 8))
+    first, second = a.settings.run_name, b.settings.run_name
+    started, ended = [], iter([{second: Died("CUDA out of memory; see b.log")}, {}, {first: None}, {second: None}])
+    engine: Any = SimpleNamespace(start=lambda name, *_: started.append(name), stop=lambda: None)
+    engine.ended = lambda _: started.append("waited") or next(ended)
+    assert job._work([a, b], ["2014"], engine, 2) == []
+    assert started == [first, second, "waited", "waited", "waited", second, "waited"]
+
+
 def test_a_run_that_fails_does_not_stop_the_others(
     archive: Path, preset: str, tmp_path: Path, bttr, stages: list[str]
 ) -> None:

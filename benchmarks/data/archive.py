@@ -205,7 +205,8 @@ class Archive:
         if (name := f"{split}/{file}") not in self._store.sizes:
             return {}
         text = self._store.read(name, MAX_CAPTIONS).decode("utf-8", "replace")
-        return dict(line.split("\t", 1) for line in lines(text) if "\t" in line)
+        told = (line.split("\t", 1) for line in lines(text) if "\t" in line)
+        return {composed(id_): words for id_, words in told}
 
     def _makes_ground_truth(self, split: str) -> bool:
         """Whether captions may be the ground truth: of a test set, unless it was published with symLG."""
@@ -216,8 +217,10 @@ class Archive:
 
     def _graph_files(self, split: str) -> dict[str, str]:
         """The files of a split's symLG by id. Raises UserError for captions without."""
-        files = {id_: f"{split}/symLg/{id_}.lg" for id_ in self.captions(split)}
-        if missing := [id_ for id_, name in files.items() if name not in self._store.sizes]:
+        folder = f"{split}/symLg/"
+        found = {composed(name.removeprefix(folder)): name for name in self._store.sizes if name.startswith(folder)}
+        files = {id_: found.get(f"{id_}.lg", "") for id_ in self.captions(split)}
+        if missing := [id_ for id_, name in files.items() if not name]:
             where = self._store.where(f"{split}/symLg/ID.lg")
             raise UserError(f"{where}: no ground truth for {abridged(missing)}; add it, or drop the captions")
         return files

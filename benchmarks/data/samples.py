@@ -11,6 +11,7 @@ import numpy as np
 from hmerbench.benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, Stroke, symbols_of, traces
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import err_console, progress
+from hmerbench.evaluation.scoring.inputs import composed
 from hmerbench.evaluation.stores import ZipStore
 
 HELD_OUT, HELD_OUT_SEED = 0.15, 7  # what trials hold out: share of the training set, and seed of the split
@@ -44,7 +45,7 @@ def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
     """
     names: dict[str, str] = {}
     for name in (name for name in store.sizes if name.endswith(".inkml")):
-        if (other := names.setdefault(PurePosixPath(name).stem, name)) != name:
+        if (other := names.setdefault(composed(PurePosixPath(name).stem), name)) != name:
             raise UserError(f"{store.path}: {other} and {name} are of one expression; take one out")
     result = list(samples)
     for number, sample in enumerate(progress(samples, "reading pen strokes")):
@@ -67,7 +68,7 @@ def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
 def strokes_of(path: Path, ids: Iterable[str]) -> dict[str, list[Stroke]]:
     """The pen strokes of expressions in a zip of InkML files, by id; those without a file are left out."""
     store = ZipStore(path, root="")
-    names = {PurePosixPath(name).stem: name for name in store.sizes if name.endswith(".inkml")}
+    names = {composed(PurePosixPath(name).stem): name for name in store.sizes if name.endswith(".inkml")}
     return {id_: traces(store.read(names[id_], MAX_INK_BYTES)) for id_ in ids if id_ in names}
 
 

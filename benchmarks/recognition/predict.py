@@ -174,7 +174,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     made_by |= {"device": device_name(device), "bf16": in_bf16(config.search.bf16, device)}
     # a GPU reads fuller batches faster, of all sets at once; a CPU may be stopped after each
     parts = search_processes(device)
-    at_once = device.type == "cuda" and config.training.batching.order == "shape"
+    at_once = (device.type == "cuda" or parts > 1) and config.training.batching.order == "shape"
     for group in [splits] if at_once and splits else [[split] for split in splits]:
         samples = named_samples(archive, group, config)
         for split in group:

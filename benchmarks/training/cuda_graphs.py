@@ -20,6 +20,7 @@ What recording requires, and how it is ensured:
 - All graphs share one memory pool: they run one after another, and only the loss is read from the pool, at once.
 """
 
+import re
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -135,7 +136,8 @@ class CudaRecord:
                 self.failed = graph  # of which nothing ran; kept, as with it went the workspaces of those before it
                 return None
             # a process that prepares batches was killed, or the GPU is lost: not for want of a way to record
-            if "DataLoader worker" in str(error) or (gpu_failure(error) and "captur" not in str(error)):
+            of_recording = re.search("captur|_STATUS_", str(error))
+            if "DataLoader worker" in str(error) or (gpu_failure(error) and not of_recording):
                 raise
             reason = str(error).splitlines()[0]
             raise UserError(f"a training step cannot be recorded ({reason}); add --no-graphs") from error

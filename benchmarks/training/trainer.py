@@ -159,7 +159,7 @@ class Trainer:
     def _free_memory(self, reason: str) -> None:
         """Give up recorded steps to free their memory, and resume; UserError if there are none."""
         if self.learner.replays is None or not (recorded := self.learner.replays.give_up()):
-            fewer = "train fewer runs at a time (JOBS=), or " if CORES in os.environ else ""
+            fewer = "train fewer runs at a time (JOBS=, --workers), or " if CORES in os.environ else ""
             raise UserError(
                 f"{self.folder.path}: {reason}; {fewer}halve training.batching.pixels or size and double micro_batches "
                 "to halve the memory of a step (this makes it a new run); what was trained so far is kept"

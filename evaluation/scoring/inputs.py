@@ -148,7 +148,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
     """
     if Path(spec).is_dir():
         graphs = _unique(FolderStore(Path(spec), root="", depth=0).texts(".lg"), spec, ".lg files")
-        return GroundTruth(graphs | {key: lg_text(UNREADABLE, key) for key in unconverted(spec)}, None)
+        return GroundTruth(graphs | {key: lg_text(UNREADABLE, key) for key in map(composed, unconverted(spec))}, None)
     store, split = _opened(spec)
     text, made = store.captions(split), not store.has_symlg(split)
     captions = parse_captions(text, f"{spec} caption.txt")

@@ -51,6 +51,9 @@ def test_names_with_accents_may_be_decomposed(tmp_path: Path) -> None:
     for name in ("L\u00f6sung", "Lo\u0308sung"):
         (tmp_path / "data/test/caption.txt").write_text(f"{name}\tx\n", "utf-8")
         assert open_archive(tmp_path, trains=False).image("test", "L\u00f6sung").shape == DRAWN.shape
+    (tmp_path / "data/test/symLg").mkdir()
+    (tmp_path / "data/test/symLg/Lo\u0308sung.lg").write_text("# its ground truth")
+    assert open_archive(tmp_path, trains=False).ground_truth("test") == {"L\u00f6sung": "# its ground truth"}
 
 
 def pack(path: Path, files: Entries, method: int = zipfile.ZIP_DEFLATED) -> Path:

@@ -248,7 +248,7 @@ def test_a_batch_too_large_for_memory_names_the_settings(archive, tmp_path, monk
 
     monkeypatch.setattr(Learner, "_gradients", scarce)
     monkeypatch.delenv(CORES, raising=False) if alone else monkeypatch.setenv(CORES, "2")
-    fewer = "" if alone else r"train fewer runs at a time \(JOBS=\), or "
+    fewer = "" if alone else r"train fewer runs at a time \(JOBS=, --workers\), or "
     with pytest.raises(UserError, match=rf"{said}; {fewer}halve training\.batching\.pixels or size and double"):
         trained(tiny_config(archive, GRAPHS), archive, tmp_path, CPU)
 

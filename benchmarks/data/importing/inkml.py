@@ -14,6 +14,7 @@ from hmerbench.benchmarks.data.importing.source import Expression, Source, split
 from hmerbench.benchmarks.data.importing.tables import pairs
 from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, largest_scale, parsed, points_of
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.evaluation.scoring.inputs import composed
 from hmerbench.models.files import one_line
 
 STROKE_HEIGHT = 28.0  # px
@@ -24,16 +25,17 @@ BORDER = 2 * MARGIN + 2
 
 def read(source: Source) -> Iterator[Expression]:
     """The expressions of all files; lists (ID, LaTeX) have that of those that do not tell it."""
-    listed: dict[str, dict[PurePosixPath, str]] = {PurePosixPath(name).stem: {} for name in source.tables(".inkml")}
+    inks = source.tables(".inkml")
+    listed: dict[str, dict[PurePosixPath, str]] = {composed(PurePosixPath(name).stem): {} for name in inks}
     for table in source.tables(".txt", ".tsv"):
         for name, latex in pairs(source.lines(table)):
-            if (stem := name.removesuffix(".inkml").rpartition("/")[2]) in listed:
+            if (stem := composed(name.removesuffix(".inkml").rpartition("/")[2])) in listed:
                 listed[stem].setdefault(PurePosixPath(table).parent, latex)
-    for name in source.tables(".inkml"):
+    for name in inks:
         path = PurePosixPath(name)
         try:
             strokes, notes = ink_of(source.read(name, MAX_INK_BYTES))
-            latex = _truth(notes) or _nearest(listed[path.stem], path)
+            latex = _truth(notes) or _nearest(listed[composed(path.stem)], path)
             if not latex:
                 raise ValueError("no annotation of its LaTeX (truth, normalizedLabel or label)")
             image = drawn(strokes)

@@ -243,7 +243,7 @@ def _held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
 
 def listed(path: Path) -> tuple[tuple[str, str], ...]:
     """The ids and splits in a file: lines of an id, a blank or a tab, and a split. Raises UserError or InputError."""
-    words = [line.split() for line in lines(read_text(path, MAX_CAPTIONS)) if line.strip()]
+    words = [composed(line).split() for line in lines(read_text(path, MAX_CAPTIONS)) if line.strip()]
     if not words or any(len(pair) != 2 for pair in words):
         raise UserError(f"{path}: a list of splits has an id and a split on every line, such as `a1 train`")
     if twice := first_twice(id_ for id_, _ in words):

@@ -24,6 +24,7 @@ from hmerbench.benchmarks.data.importing.source import LISTING, NO_CAPTION, Choi
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
+from hmerbench.evaluation.scoring.inputs import composed
 from hmerbench.evaluation.stores import MAX_CAPTIONS
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 
@@ -102,7 +103,7 @@ def _spooled(
             source.leave_out(found.name, str(fault).removeprefix(": "))
         else:
             start, size = spool.tell(), spool.write(_png(prepared.image))
-            told = found.name, found.split, caption.tokens, found.writer, found.latex
+            told = composed(found.name), found.split, caption.tokens, found.writer, found.latex
             yield Row(*told, dict(caption.changes), prepared.done, start, size)
     for graph in source.tables(".lg"):
         source.leave_out(graph, "a label graph; the ground truth of a test set is made from its captions")
