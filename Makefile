@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TEST := $(VENV)/.ready-test
 DEV := $(VENV)/.ready-dev
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 15
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -31,7 +32,7 @@ help: ## list the targets
 
 setup: $(READY) ## create .venv from requirements.lock (again when it changes)
 
-setup-dev: $(DEV) ## add what tests, checks and --engine ray need (requirements-dev.lock); make test does so itself
+setup-dev: $(DEV) ## add what tests, checks and --engine ray need (requirements-{test,dev}.lock); make test does its part
 
 $(READY): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,7 +44,11 @@ $(READY): requirements.lock requirements-torch.lock pyproject.toml
 	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(DEV): $(READY) requirements-dev.lock
+$(TEST): $(READY) requirements-test.lock
+	@$(INSTALL) --require-hashes --no-deps -r requirements-test.lock
+	@touch $@
+
+$(DEV): $(TEST) requirements-dev.lock
 	@$(INSTALL) --require-hashes --no-deps -r requirements-dev.lock
 	@touch $@
 
@@ -62,7 +67,7 @@ crohme: $(READY) ## download CROHME as published by CoMER's authors (research li
 data: $(READY) ## verify the archive CROHME= (default: the embedded set) and describe its contents
 	@$(BIN)/hmerbench data $(call given,CROHME RESULTS)
 
-test: $(DEV) ## run the tests that need nothing but Python
+test: $(TEST) ## run the tests that need nothing but Python
 	@$(PYTEST)
 
 test-services: $(DEV) ## run those that also need PostgreSQL, Chromium or a Ray cluster
@@ -100,7 +105,7 @@ notebooks: $(READY) ## execute the notebooks in place (CROHME=: copies in result
 report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression
 	@$(BIN)/hmerbench report $(call given,CROHME RESULTS)
 
-draw: $(DEV) ## write a page to draw on, which reads formulas in the browser: results/local/draw/index.html (npm fetches its runtime)
+draw: $(TEST) ## write a page to draw on, which reads formulas in the browser: results/local/draw/index.html (npm fetches its runtime)
 	@$(BIN)/hmerbench draw $(call given,RESULTS)
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= OPTIONS='--systems folder')

@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from hmerbench.benchmarks.config import SEED_LIMIT, RunSettings, Strict
-from hmerbench.benchmarks.resolve import read_named
-from hmerbench.benchmarks.strict_files import validate
+from hmerbench.benchmarks.config import FILLED_IN, SEED_LIMIT, RunSettings, Strict
+from hmerbench.benchmarks.resolve import key_rows, read_named
+from hmerbench.benchmarks.strict_files import schema, validate
 from hmerbench.models.settings import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
@@ -71,6 +71,13 @@ def resolve(recipe: str, seed: int) -> LanguageSettings:
     """Merge defaults <- recipe, a shipped name or a YAML file. The corpus is tied to them by `tied`."""
     name, keys, source = read_named(RECIPES, recipe)
     return validate(LanguageSettings, keys | {"recipe": name, "seed": seed}, source)
+
+
+def settable() -> list[dict[str, str]]:
+    """All keys that a recipe of a language model may set, as `resolve.settable` gives those of a recognizer."""
+    fields = schema(LanguageSettings)
+    sections = {name.rpartition(".")[0] for name in fields}
+    return key_rows({name: fields[name] for name in fields if name not in FILLED_IN | sections}, "language model: ")
 
 
 def tied(settings: LanguageSettings, name: str, digest: str) -> LanguageSettings:

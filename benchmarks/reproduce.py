@@ -10,14 +10,14 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from hmerbench.benchmarks import score as scoring
-from hmerbench.benchmarks.config import Config, RunSettings
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.jobs.engine import Placing
@@ -134,7 +134,36 @@ def _done(run: AnyRun, splits: Sequence[str]) -> bool:
     return run.trained_here and all(map(run.scored, splits))  # by its present weights and predictions
 
 
-def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[str], here: bool) -> None:
+def _train(run: RunFolder, place: Place, splits: Sequence[str], send: Callable[..., None]) -> None:
+    if not run.trained_here:
+        trainer.train(run, place.archive(), send)
+
+
+def _recognize(run: RunFolder, place: Place, splits: Sequence[str], send: Callable[..., None]) -> None:
+    if left := [split for split in splits if not run.recognized(split)]:
+        recognition.predict(run, place.archive(), left)
+
+
+def _score(run: RunFolder, place: Place, splits: Sequence[str], send: Callable[..., None]) -> None:
+    if left := [split for split in splits if not run.scored(split)]:
+        for result in scoring.score(run, place.archive(), left).values():
+            console.print(f"{run.title}: {result}")
+
+
+def _train_language_model(run: LanguageRun, place: Place, splits: Sequence[str], send: Callable[..., None]) -> None:
+    if not run.trained_here:
+        text = run.settings.text
+        language_training.train(run, _corpus(place, text.name == "captions", text.line_ends), send)
+
+
+# each does what is left of it; a language model is tested by its training
+STAGES: dict[type[AnyRun], tuple[Callable[..., None], ...]] = {
+    RunFolder: (_train, _recognize, _score),
+    LanguageRun: (_train_language_model,),
+}
+
+
+def _do_stages(place: Place, kind: type[AnyRun], settings: Any, splits: Sequence[str], here: bool) -> None:
     """Do the stages of a run that are not done yet, sending its files to the driver after every epoch and stage. In the
     driver's own process, `here`, it is mirrored by another one while it trains."""
     name = f"runs/{settings.run_name}"
@@ -147,21 +176,8 @@ def _do_stages(place: Place, kind: Any, settings: RunSettings, splits: Sequence[
     if begins:
         console.rule(f"{run.title}: training", align="left")
     with tracking.live(run.path) if begins else nullcontext():
-        if not run.trained_here:
-            if isinstance(run, LanguageRun):
-                text = run.settings.text
-                language_training.train(run, _corpus(place, text.name == "captions", text.line_ends), send)
-            else:
-                trainer.train(run, place.archive(), send)
-            send()
-        if isinstance(run, LanguageRun):  # tested by its training
-            return
-        if left := [split for split in splits if not run.recognized(split)]:
-            recognition.predict(run, place.archive(), left)
-            send()
-        if left := [split for split in splits if not run.scored(split)]:
-            for result in scoring.score(run, place.archive(), left).values():
-                console.print(f"{run.title}: {result}")
+        for stage in STAGES[kind]:
+            stage(run, place, splits, send)
             send()
 
 

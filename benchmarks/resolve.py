@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -189,21 +189,30 @@ def settable() -> list[dict[str, str]]:
     sizes = dict.fromkeys(size for settings in NETWORKS.values() for size in settings.sizes)
     listed["model.network"] = {"enum": list(NETWORKS), "default": UNNAMED, "description": NETWORK}
     listed["model.size"] = {"enum": list(sizes), "default": "published", "description": SIZE}
-    rows = [_row(name, field, field.get("description", "")) for name, field in listed.items()]
+    rows = key_rows(listed)
     for network in NETWORKS:
         own = {name: field for name, field in schema(Config, network).items() if name.startswith("model.")}
         del own["model.network"]
-        rows += [_row(name, field, f"{network}: {field.get('description', '')}") for name, field in own.items()]
+        rows += key_rows(own, f"{network}: ")
     return rows
 
 
-def _row(name: str, field: dict[str, Any], meaning: str) -> dict[str, str]:
-    return {"name": name, "type": _type(field), "default": json.dumps(field["default"]), "meaning": meaning}
+def key_rows(fields: Mapping[str, dict[str, Any]], whose: str = "") -> list[dict[str, str]]:
+    """The keys of a schema as `settable` gives them; `whose` they are begins each meaning."""
+    return [
+        {
+            "name": name,
+            "type": _type(field),
+            "default": json.dumps(field["default"]),
+            "meaning": whose + field.get("description", ""),
+        }
+        for name, field in fields.items()
+    ]
 
 
-def key_lines() -> Iterator[str]:
+def key_lines(keys: Iterable[Mapping[str, str]]) -> Iterator[str]:
     """Two lines for each key: its default and type, and its meaning."""
-    for key in settable():
+    for key in keys:
         yield f"{key['name']} = {key['default']}    {key['type']}"
         yield f"    {key['meaning']}"
 

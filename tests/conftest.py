@@ -18,6 +18,7 @@ os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working fold
 
 import gc  # noqa: E402
 import re  # noqa: E402
+from importlib.util import find_spec  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING  # noqa: E402
 
@@ -45,6 +46,9 @@ MAY_BE_SKIPPED = re.compile(
     r"CROHME|Penn Treebank|golden|/ink|inkml|pandoc|folder of systems|GPU|LaTeX|npm registry|on Linux only",
     re.IGNORECASE,
 )
+# tests of services alone, for which `make test` does not install the packages
+collect_ignore = [] if find_spec("ray") else ["jobs/test_ray_cluster.py"]
+collect_ignore += [] if find_spec("playwright") else ["report/test_page_in_browser.py"]
 SERVICES = {"postgres", "engine", "cluster"}  # fixtures: a server of PostgreSQL, Chromium, a cluster of Ray
 skipped: list[str] = []
 

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from hmerbench.benchmarks import language_settings
 from hmerbench.benchmarks.config import FILLED_IN, SCHEMA, Config, Language, Optimizer, Together, Training
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.language_settings import LanguageSettings
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.resolve import PRESETS, load, names, resolve, settable
@@ -227,6 +229,14 @@ def test_the_papers_preset_is_the_defaults_and_the_list_of_keys_is_complete():
     for key in listed:
         assert re.search(r"\w.* \((\d(\.\d)+|program|ours)\)$", key["meaning"]), key
         assert key["type"]
+
+
+def test_the_list_of_a_language_models_keys_is_complete():
+    defaults = flat(LanguageSettings(recipe="mine").model_dump(mode="json"))
+    listed = language_settings.settable()
+    expected = [(name, default) for name, default in defaults.items() if name not in FILLED_IN]
+    assert [(key["name"], json.loads(key["default"])) for key in listed] == expected
+    assert all(re.match(r"language model: \w", key["meaning"]) and key["type"] for key in listed)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_actions_are_pinned_by_commit_and_may_read_alone() -> None:
 def test_what_setup_installs_is_pinned_by_hashes() -> None:
     """But for torch, whose builds for CPUs lie in another index; all that pyproject.toml asks for is in a lock."""
     pinned = {"torch"}
-    for name in ("requirements.lock", "requirements-dev.lock"):
+    for name in ("requirements.lock", "requirements-test.lock", "requirements-dev.lock"):
         text = re.sub(r"^#.*\n", "", (ROOT / name).read_text(), flags=re.MULTILINE)
         for entry in re.findall(r"^\S.*(?:\n +.*)*", text, re.MULTILINE):
             found = re.fullmatch(r"([\w.-]+)==\S+( ;[^\\]+)? \\\n(\s+--hash=sha256:[0-9a-f]{64}( \\\n|$))+", entry)
@@ -134,4 +134,4 @@ def test_what_setup_installs_is_pinned_by_hashes() -> None:
     assert asked - {"hmerbench"} <= pinned
     installs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "$(INSTALL)" in line and "-r " in line]
     assert [line for line in installs if "--require-hashes" not in line] == ["\t@$(INSTALL) -r requirements-torch.lock"]
-    assert len(installs) == 3
+    assert len(installs) == 4

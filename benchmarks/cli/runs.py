@@ -250,7 +250,7 @@ def mlflow_ui(
 @app.command("ls", rich_help_panel=PANEL)
 def list_(
     results: options.Results = RESULTS,
-    keys: Annotated[bool, typer.Option("--keys", help="list every recipe and preset key instead")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="list every key of recipes and presets instead")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """List presets with what they cost and read, recipes, and the progress of each run; or all keys."""
@@ -262,9 +262,10 @@ def list_(
     from hmerbench.benchmarks.runs.run import LanguageRun
 
     if keys:
-        from hmerbench.benchmarks.resolve import key_lines, settable
+        from hmerbench.benchmarks import language_settings, resolve
 
-        print(json.dumps(settable(), indent=1) if as_json else "\n".join(key_lines()))
+        listed = resolve.settable() + language_settings.settable()
+        print(json.dumps(listed, indent=1) if as_json else "\n".join(resolve.key_lines(listed)))
     elif as_json:
         shipped = {"recipes": listing.shipped("recipes")}
         shipped |= {"presets": {rung["preset"]: rung for rung in ladder(results / "reproduced")}}

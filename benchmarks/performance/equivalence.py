@@ -1,10 +1,12 @@
 """`hmerbench equivalence`: the ways to compute a training, compared with what rounding alone does to it.
 
 The ways are compared on the same short training, a preset's with fewer expressions and epochs: every loss and the final
-weights with those of `plain`. A way that computes the same training differs from it no more than `disturbed` does.
+weights with those of `plain`. A way that computes the same training differs from it about as much as `disturbed` does,
+or less; one that differs more than twice as much is an error.
 - plain: batches made by the training itself, kernel by kernel
 - workers: batches made by processes, bit for bit the same
 - recorded (GPU): steps and updates replayed from CUDA graphs, batches made by processes
+- cpu (GPU): plain, on the processor of the same machine
 - disturbed: plain, from first weights changed by 6e-8 of their values at random, the rounding unit of float32
 In results/speed/equivalence.csv, `loss` is that of the last epoch, `loss_difference` the largest of an epoch, relative;
 `weights_difference` is |weights - plain| / |plain|, of all weights that are read with.
@@ -12,6 +14,7 @@ In results/speed/equivalence.csv, `loss` is that of the last epoch, `loss_differ
 
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from torch import Tensor
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.environment import Execution, environment
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import show
 from hmerbench.benchmarks.report.documents import update_table
@@ -32,38 +36,71 @@ from hmerbench.benchmarks.training.trainer import Trainer
 Row = dict[str, Any]
 ROUNDING = 6e-8  # 2**-24
 EPOCHS = 2  # the second of which has fixed statistics, where the preset has
-
-
-def ways(device: torch.device) -> dict[str, Execution]:
-    """How each way computes, on a device."""
-    plain = Execution(workers=0, graphs=False)
-    recorded = {"recorded": Execution(workers=2, graphs=True)} if device.type == "cuda" else {}
-    return {"plain": plain, "workers": Execution(workers=2, graphs=False), **recorded, "disturbed": plain}
+DIFFERENCES = ("loss_difference", "weights_difference")
+Ways = dict[str, tuple[Execution, Team]]  # by name: how each computes, and where
+TOLERANCE = 2  # times the effect of one disturbance, which is a single draw of what rounding can do
 
 
 def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[dict[str, Any]]:
-    """Train all ways on this machine; print the rows and write them, keeping those of other hardware and trainings."""
+    """Train all ways on this machine; print the rows and write them, keeping those of other hardware and trainings.
+
+    Raises UserError, after that, for ways that compute another training.
+    """
     team = Team.gather()
     make_deterministic()
     config = resolve(recipe, preset, 7, archive).changed(
         {"data.limit": expressions, "training.epochs": EPOCHS, "training.recalibrate": 20}
     )
-    what, device = f"{recipe}, {preset}, {expressions:,} expressions", environment(team.device)["device"]
+    what, rows = f"{recipe}, {preset}, {expressions:,} expressions", list[Row]()
+    for name, settings, ways in trainings(config, team):
+        rows += compared(what + name, settings, archive, ways)
+    update_table(results / "speed/equivalence.csv", rows, ["training", "hardware", "way"])
+    by_rounding = {row["training"]: row for row in rows if row["way"] == "disturbed"}
+    if others := [
+        f"{row['way']} ({name.replace('_', ' ')} {row[name]:.3g}, by rounding {rounding[name]:.3g})"
+        for row in rows
+        for name, rounding in [(name, by_rounding[row["training"]]) for name in DIFFERENCES]
+        if row[name] > TOLERANCE * rounding[name]
+    ]:
+        raise UserError(f"{what}: not the training that plain computes: {', '.join(others)}; please report it")
+    return rows
+
+
+def trainings(config: Config, team: Team) -> list[tuple[str, Config, Ways]]:
+    """What is compared on this machine: a name, the settings, and the ways.
+
+    A processor is compared with a GPU in float32, as each rounds to bf16 where the other does not, and without dropout,
+    as each draws masks of its own.
+    """
+    plain = (Execution(workers=0, graphs=False), team)
+    ways: Ways = {"plain": plain, "workers": (Execution(workers=2, graphs=False), team)}
+    if team.device.type != "cuda":
+        return [("", config, ways | {"disturbed": plain})]
+    ways |= {"recorded": (Execution(workers=2, graphs=True), team), "disturbed": plain}
+    cpu = (plain[0], replace(team, device=torch.device("cpu")))
+    dropout = [name for name in vars(config.model) if name.endswith("dropout")]
+    alike = config.changed({"training.bf16": False} | {f"model.{name}": 0.0 for name in dropout})
+    devices: Ways = {"plain": plain, "cpu": cpu, "disturbed": plain}
+    return [("", config, ways), (", float32, no dropout", alike, devices)]
+
+
+def compared(what: str, config: Config, archive: Archive, ways: Ways) -> list[Row]:
+    """Train in these ways, the first of which is plain, and show a row of each."""
     rows, plain = list[Row](), None
-    for way, execution in ways(team.device).items():
+    for way, (execution, team) in ways.items():
         began = time.perf_counter()
         losses, weights, steps = trained(config, archive, team, execution, disturb=way == "disturbed")
         first, plain_weights = plain = plain or (losses, weights)
-        differences = {
-            "loss_difference": max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, first, strict=True)),
-            "weights_difference": float((weights - plain_weights).norm() / plain_weights.norm()),
-        }
+        differences = (
+            max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, first, strict=True)),
+            float((weights - plain_weights).norm() / plain_weights.norm()),
+        )
         row: Row = {"training": what, "way": way, "steps": steps, "loss": losses[-1]}
-        row |= {name: float(f"{difference:.3g}") for name, difference in differences.items()}
-        row |= {"seconds": round(time.perf_counter() - began, 1), "hardware": device, "versions": versions()}
+        row |= {name: float(f"{value:.3g}") for name, value in zip(DIFFERENCES, differences, strict=True)}
+        row |= {"seconds": round(time.perf_counter() - began, 1)}
+        row |= {"hardware": environment(team.device)["device"], "versions": versions()}
         rows.append(row)
         show(f"equivalence: {what}", [row])
-    update_table(results / "speed/equivalence.csv", rows, ["training", "hardware", "way"])
     return rows
 
 

@@ -5,8 +5,11 @@ import torch
 
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.batching import TrainingSet
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import equivalence as module
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.strict_files import read_table
+from hmerbench.benchmarks.training.distributed import Team
 from tests.helpers.tiny import tiny_config
 
 
@@ -40,5 +43,18 @@ def test_another_training_is_seen(compared, monkeypatch):
         return prepare(self, epoch + bool(torch.utils.data.get_worker_info()), indices)
 
     monkeypatch.setattr(TrainingSet, "prepare", elsewhere)
-    rows = compared()
-    assert rows["workers"]["weights_difference"] > 10 * rows["disturbed"]["weights_difference"]
+    with pytest.raises(UserError, match=r"plain computes: workers \(loss difference [\d.e-]+, by rounding [\d.e-]+\)"):
+        compared()
+
+
+@pytest.mark.parametrize("recipe", ["comer-fusion", "densewap-td"])
+def test_a_gpu_is_compared_with_the_processor_too(recipe):
+    """In float32 and without dropout: each device draws masks of its own."""
+    config = resolve(recipe, "large", 7)
+    (_, same, ways), (_, alike, devices) = module.trainings(config, Team(0, 1, torch.device("cuda", 0)))
+    assert same == config and list(ways) == ["plain", "workers", "recorded", "disturbed"]
+    assert {way for way, (execution, _) in ways.items() if execution.graphs} == {"recorded"}
+    assert {way: team.device.type for way, (_, team) in devices.items()} == {
+        "plain": "cuda", "cpu": "cpu", "disturbed": "cuda",
+    }  # fmt: skip
+    assert vars(alike.model)["dropout"] == 0 and not alike.training.bf16 and alike.data == config.data
