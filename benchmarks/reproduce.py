@@ -214,8 +214,6 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
                 epochs[name] = _show_epoch(run, epochs[name])
                 if epochs[name] and name not in ended:
                     tracking.track(run.path, running=True)
-            if getattr(engine, "devices", 0) and any(isinstance(error, Died) for error in ended.values()):
-                time.sleep(MIRROR_SECONDS)  # a GPU that failed is well again when all that used it have ended
             for name, error in ended.items():
                 run = running.pop(name)
                 attempts[name] += 1

@@ -163,16 +163,6 @@ def test_parallel_runs_are_logged_as_running_until_they_are_stopped(archive: Pat
     assert logged == [True, "stopped", False]
 
 
-def test_a_run_whose_gpu_failed_is_not_restarted_at_once(archive: Path, tmp_path: Path, monkeypatch) -> None:
-    """Nobody gets in until all that shared it have ended, and all attempts were gone in seconds."""
-    run, events = RunFolder(tmp_path / "run", tiny_config(archive)), []
-    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
-    monkeypatch.setattr(job.time, "sleep", lambda _: events.append("waited"))
-    engine: Any = SimpleNamespace(devices=1, start=lambda *_: events.append("started"), stop=lambda: None)
-    engine.ended = lambda _: {run.settings.run_name: Died("its GPU failed") if events.count("started") < 2 else None}
-    assert job._work([run], ["2014"], engine, 1) == [] and events == ["started", "waited", "started"]
-
-
 def test_a_run_that_lacked_memory_waits_until_another_has_ended(archive: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
     config = tiny_config(archive)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     Engine: TypeAlias = "Processes | Ray"
 
 ENGINES = ("local", "ray")
+RECOVERY = 30  # seconds: a GPU that failed is well again when all that used it have ended
 RUN_CORES, RUN_GIB = 2, 8  # of a run among others on a GPU: cores to train and to prepare batches, memory of the device
 
 
@@ -121,7 +123,10 @@ class Processes:
         """Wait at most `seconds` for a job to end; return the jobs that ended, with what they raised."""
         connection.wait([process.sentinel for process, *_ in self.running.values()], seconds)
         names = [name for name, (process, *_) in self.running.items() if not process.is_alive()]
-        return {name: self._result(name, *self.running.pop(name)[:2]) for name in names}
+        ended = {name: self._result(name, *self.running.pop(name)[:2]) for name in names}
+        if self.devices and any(isinstance(error, Died) for error in ended.values()):
+            time.sleep(RECOVERY)
+        return ended
 
     def _result(self, name: str, process: Any, pipe: connection.Connection) -> Exception | None:
         process.join()

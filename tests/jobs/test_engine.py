@@ -14,7 +14,7 @@ import torch
 
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.jobs.engine import CONTROL, LOG, PIPE, MultiProcessService, Placing, Processes
+from hmerbench.benchmarks.jobs.engine import CONTROL, LOG, PIPE, RECOVERY, MultiProcessService, Placing, Processes
 from hmerbench.benchmarks.jobs.place import Died, Here, Place
 from tests.helpers.made_up_jobs import (
     asks_for_its_device,
@@ -81,8 +81,11 @@ def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
 
 
 def test_a_job_whose_gpu_is_gone_is_started_again(archive: Path, tmp_path: Path, monkeypatch) -> None:
-    """It went on with the processor, in silence: MPS lets nobody in until all that it failed have ended."""
+    """It went on with the processor, in silence: MPS lets nobody in until all that it failed have ended. At once, all
+    attempts were gone in seconds."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    slept = list[float]()
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.time.sleep", slept.append)
     processes = Processes(archive, tmp_path, tmp_path, 1)
     processes.start("one", asks_for_its_device)
     processes.devices = 1
@@ -91,6 +94,7 @@ def test_a_job_whose_gpu_is_gone_is_started_again(archive: Path, tmp_path: Path,
     while len(ended) < 2:
         ended |= processes.ended(10)
     assert ended["one"] is None and isinstance(ended["two"], Died) and "its GPU failed" in str(ended["two"])
+    assert slept == [RECOVERY]
 
 
 @pytest.mark.parametrize(
