@@ -87,11 +87,11 @@ def medium() -> "Recognizer":
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables: creating one takes seconds, copying it does not."""
-    from tests.helpers.runs import client_of  # imports MLflow, which takes seconds
+    from mlflow import MlflowClient  # takes seconds
 
-    results = tmp_path_factory.mktemp("empty")
-    client_of(results).search_experiments()
-    return results / "mlflow.db"
+    database = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    MlflowClient(f"sqlite:///{database}").search_experiments()
+    return database
 
 
 @pytest.hookimpl(tryfirst=True)

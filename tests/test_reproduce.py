@@ -42,7 +42,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the stages that ran, in order; MLflow is left out (test_tracking.py)."""
+    """The names of the stages that ran, in order; MLflow is left out (tests/tracking/)."""
     ran: list[str] = []
     for module, name in ((trainer, "train"), (predict, "predict"), (score, "score")):
         real = getattr(module, name)

@@ -2,13 +2,15 @@
 
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 from mlflow import MlflowClient
 
-from hmerbench.benchmarks.tracking.track import track
+from hmerbench.benchmarks.tracking import track as tracking
 from tests.helpers.fork_server import forked
 from tests.helpers.made_up import put_environment, put_history, put_score, put_state
 
@@ -37,12 +39,42 @@ def put_epochs(folder: Path, epochs: int, scale: float = 4.0) -> None:
     put_history(folder, [{"loss": scale / epoch} for epoch in range(1, epochs + 1)])
 
 
-def client_of(results: Path) -> MlflowClient:
-    return MlflowClient(f"sqlite:///{results / 'mlflow.db'}")
+def address_in(results: Path) -> str:
+    """Of the store of a workspace."""
+    return f"sqlite:///{results / 'mlflow.db'}"
+
+
+def logged(folder: Path, **options: Any) -> str:
+    run_id = tracking.track(folder, **options)
+    assert run_id
+    return run_id
+
+
+def import_later(folder: Path, uri: str) -> None:
+    """Assert that the folder can be imported in full once the failure of its store is over."""
+    tracking._left_alone_until.clear()
+    run_id = logged(folder)
+    assert logged(folder) == run_id
+    check_complete(MlflowClient(uri), run_id, folder)
 
 
 def all_runs(client: MlflowClient) -> list[Any]:
     return list(client.search_runs([e.experiment_id for e in client.search_experiments()]))
+
+
+def measured(client: MlflowClient, recipe: str) -> list[Any]:
+    """The runs of a recipe that have a metric of the system."""
+    runs = [run for run in all_runs(client) if run.data.tags.get("recipe") == recipe]
+    return [run for run in runs if "system/cpu_utilization_percentage" in run.data.metrics]
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait for a condition, and return what it found."""
+    for _ in range(400):
+        if found := condition():
+            return found
+        time.sleep(0.3)  # a question may cost a tenth of it
+    raise AssertionError("the condition did not hold within two minutes")
 
 
 def artifacts(client: MlflowClient, run_id: str, path: str | None = None) -> set[str]:
@@ -56,7 +88,7 @@ def track_eight(results: Path, uri: str) -> None:
     """Track two seeds of four rows, each in a process of its own, and assert that all are complete in one tree."""
     folders = [put_run(results, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
     with forked().Pool(len(folders), _use, (uri,)) as pool:
-        run_ids = pool.map(track, folders, chunksize=1)
+        run_ids = pool.map(tracking.track, folders, chunksize=1)
     client = MlflowClient(uri)
     assert len(set(run_ids)) == 8
     for run_id, folder in zip(run_ids, folders, strict=True):

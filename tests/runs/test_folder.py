@@ -10,6 +10,7 @@ import yaml
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.figures.write import read_runs
+from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import Epoch, RunFolder
 from hmerbench.benchmarks.strict_files import read_plain, read_yaml
 from tests.helpers.paths import MEDIUM
@@ -44,6 +45,16 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert run.state == {"finished": False, "epoch": 1} and [path.name for path in tmp_path.iterdir()] == [
         "checkpoint.json"
     ]
+
+
+def test_the_hashes_are_those_of_the_configuration(tmp_path: Path) -> None:
+    hashes = set()
+    for seed in (7, 8):
+        run = RunFolder(tmp_path / str(seed), config := resolve("comer-fusion", "small", seed))
+        run.write("config.yaml", config.to_yaml())
+        assert run.digest == config.digest
+        hashes.add(run.recipe_hash)
+    assert len(hashes) == 1
 
 
 def test_runs_are_sorted_by_number(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tracking import tracking_store
 from tests.helpers.database import Postgres
 from tests.helpers.made_up import put_state
-from tests.helpers.runs import all_runs, check_complete, put_epochs, put_run, track_eight
+from tests.helpers.runs import check_complete, import_later, logged, measured, put_epochs, put_run, track_eight, until
 
 pytestmark = pytest.mark.long
 
@@ -63,101 +63,79 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def to_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+def store(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The server, in place of a SQLite file."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
-    monkeypatch.setattr(tracking, "_warned", set())
-    monkeypatch.setattr(tracking, "_left_alone_until", {})
-    return MlflowClient(server.uri)
+    return server.uri
 
 
-def test_a_run_with_its_model_goes_through_the_server(server: Server, to_server: MlflowClient, tmp_path: Path) -> None:
+def test_a_run_with_its_model_goes_through_the_server(server: Server, client: MlflowClient, tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=3, finished=False)
-    first = tracking.track(folder)
+    first = logged(folder)
     put_epochs(folder, 120)
     put_state(folder, True)
     (folder / "best.safetensors").write_bytes(b"weights")
-    run_id = tracking.track(folder)
-    assert run_id and run_id == first == tracking.track(folder)
-    check_complete(to_server, run_id, folder)
-    (version,) = to_server.search_model_versions(f"run_id = '{run_id}'")
-    files = {file.path for file in to_server.list_logged_model_artifacts(version.tags["model_id"])}
+    assert logged(folder) == logged(folder) == first
+    check_complete(client, first, folder)
+    (version,) = client.search_model_versions(f"run_id = '{first}'")
+    files = {file.path for file in client.list_logged_model_artifacts(version.tags["model_id"])}
     assert version.name == "crohme-bttr-smoke" and {"MLmodel", "code", "data"} <= files
     (stored,) = server.files.rglob("best.safetensors")
     assert stored.read_bytes() == b"weights" and not (tmp_path / "mlflow.db").exists()
 
 
-def test_eight_processes_at_once_lose_nothing(server: Server, tmp_path: Path) -> None:
-    track_eight(tmp_path, server.uri)
+def test_eight_processes_at_once_lose_nothing(store: str, tmp_path: Path) -> None:
+    track_eight(tmp_path, store)
 
 
-def test_live_mirrors_and_measures_through_the_server(to_server: MlflowClient, tmp_path: Path, monkeypatch) -> None:
+def test_live_mirrors_and_measures_through_the_server(client: MlflowClient, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     folder = put_run(tmp_path, "comer-self", finished=False)
     with tracking.live(folder, seconds=0.1):
-        for _ in range(400):
-            found = [run for run in all_runs(to_server) if run.data.tags.get("recipe") == "comer-self"]
-            if found and "system/cpu_utilization_percentage" in found[0].data.metrics:
-                break
-            time.sleep(0.3)
+        (run,) = until(lambda: measured(client, "comer-self"))
         put_state(folder, True)
-    run_id = tracking.track(folder)
-    assert run_id and run_id == found[0].info.run_id
-    check_complete(to_server, run_id, folder)
-    assert to_server.get_run(run_id).data.metrics["system/cpu_utilization_percentage"] >= 0
-
-
-def test_a_database_locked_behind_the_server_is_one_warning(
-    server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    folder = put_run(tmp_path, "comer-cross")
-    with locked(server.database):
-        assert tracking.track(folder) is None
-    import_later(folder, to_server, monkeypatch, capsys, "Max retries")
-
-
-def test_a_database_locked_is_one_warning_without_a_server(
-    server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
-) -> None:
-    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 2)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.database)
-    folder = put_run(tmp_path, "bttr-baseline")
-    with locked(server.database):
-        assert tracking.track(folder) is None
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)  # only the server can reach the artifacts
-    import_later(folder, to_server, monkeypatch, capsys, "lock timeout")
-
-
-def test_a_server_stopped_and_gone_is_one_warning(
-    server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
-) -> None:
-    """A stopped server still accepts connections but answers none."""
-    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.5)
-    folder = put_run(tmp_path, "comer-fusion")
-    os.killpg(server.process.pid, signal.SIGSTOP)
-    try:
-        assert tracking.track(folder) is None
-    finally:
-        os.killpg(server.process.pid, signal.SIGCONT)
-    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 60)
-    import_later(folder, to_server, monkeypatch, capsys, "timed out")
+    run_id = logged(folder)
+    assert run_id == run.info.run_id
+    check_complete(client, run_id, folder)
+    assert client.get_run(run_id).data.metrics["system/cpu_utilization_percentage"] >= 0
 
 
 @contextmanager
-def locked(database: str) -> Iterator[None]:
+def locked(server: Server) -> Iterator[None]:
     """Another connection holds locks on MLflow's tables."""
-    engine = sqlalchemy.create_engine(database, poolclass=sqlalchemy.NullPool)
+    engine = sqlalchemy.create_engine(server.database, poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
         connection.execute(sqlalchemy.text("LOCK TABLE runs, experiments IN ACCESS EXCLUSIVE MODE"))
         yield
 
 
-def import_later(folder: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, capsys, words: str) -> None:
+@contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """A stopped server still accepts connections but answers none."""
+    os.killpg(server.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(server.process.pid, signal.SIGCONT)
+
+
+FAILURES = [(locked, "uri", "Max retries"), (locked, "database", "lock timeout"), (stopped, "uri", "timed out")]
+
+
+@pytest.mark.parametrize(("failure", "address", "words"), FAILURES)
+def test_a_failure_costs_one_warning_and_an_import_catches_up(
+    failure, address: str, words: str, server: Server, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """The import goes through the server, which alone can reach the artifacts."""
+    folder = put_run(tmp_path, f"{failure.__name__}-{address}")
+    with monkeypatch.context() as patch, failure(server):
+        patch.setattr(tracking_store, "ANSWER_SECONDS", 2)
+        patch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        patch.setenv("MLFLOW_TRACKING_URI", getattr(server, address))
+        assert tracking.track(folder) is None
     warning = capsys.readouterr().err
     assert warning.startswith("warning: ") and warning.count("\n") == 1 and words in warning
-    monkeypatch.setattr(tracking, "_left_alone_until", {})
-    run_id = tracking.track(folder)
-    assert run_id and run_id == tracking.track(folder)
-    check_complete(client, run_id, folder)
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 60)  # of a server that has just gone on
+    import_later(folder, server.uri)
     assert not capsys.readouterr().err
