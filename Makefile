@@ -21,6 +21,7 @@ options = $(foreach name,$(1),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-
 given = $(call takes,$(1) $(2))$(call options,$(1)) $(OPTIONS)
 force = $(if $(filter-out 0,$(FORCE)),--force)
 
+.NOTPARALLEL: # all targets share one environment
 .PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test test-services lint types contracts check format tables figures evaluate notebooks report draw scoreboard doctor regress regress-update faults mlflow-ui bench release-check lock clean
 
 help: ## list the targets
@@ -32,7 +33,7 @@ help: ## list the targets
 
 setup: $(READY) ## create .venv from requirements.lock (again when it changes)
 
-setup-dev: $(DEV) ## add what tests, checks and --engine ray need (requirements-{test,dev}.lock); make test does its part
+setup-dev: $(DEV) ## add what tests, checks and --engine ray need (requirements-{test,dev}.lock); make test adds the former itself
 
 $(READY): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -70,7 +71,7 @@ data: $(READY) ## verify the archive CROHME= (default: the embedded set) and des
 test: $(TEST) ## run the tests that need nothing but Python
 	@$(PYTEST)
 
-test-services: $(DEV) ## run those that also need PostgreSQL, Chromium or a Ray cluster
+test-services: $(DEV) ## run those that also need PostgreSQL, Chromium or Ray
 	@$(PYTEST) -m services
 
 lint: $(DEV) ## ruff
@@ -105,7 +106,7 @@ notebooks: $(READY) ## execute the notebooks in place (CROHME=: copies in result
 report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression
 	@$(BIN)/hmerbench report $(call given,CROHME RESULTS)
 
-draw: $(TEST) ## write a page to draw on, which reads formulas in the browser: results/local/draw/index.html (npm fetches its runtime)
+draw: $(if $(findstring --replay,$(OPTIONS)),$(DEV),$(TEST)) ## write a page to draw on, which reads formulas in the browser: results/local/draw/index.html (npm fetches its runtime)
 	@$(BIN)/hmerbench draw $(call given,RESULTS)
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= OPTIONS='--systems folder')

@@ -198,7 +198,7 @@ def settable() -> list[dict[str, str]]:
 
 
 def key_rows(fields: Mapping[str, dict[str, Any]], whose: str = "") -> list[dict[str, str]]:
-    """The keys of a schema as `settable` gives them; `whose` they are begins each meaning."""
+    """The keys of a schema as `settable` gives them; each meaning begins with `whose`."""
     return [
         {
             "name": name,

@@ -18,7 +18,6 @@ os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working fold
 
 import gc  # noqa: E402
 import re  # noqa: E402
-from importlib.util import find_spec  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING  # noqa: E402
 
@@ -46,9 +45,7 @@ MAY_BE_SKIPPED = re.compile(
     r"CROHME|Penn Treebank|golden|/ink|inkml|pandoc|folder of systems|GPU|LaTeX|npm registry|on Linux only",
     re.IGNORECASE,
 )
-# tests of services alone, for which `make test` does not install the packages
-collect_ignore = [] if find_spec("ray") else ["jobs/test_ray_cluster.py"]
-collect_ignore += [] if find_spec("playwright") else ["report/test_page_in_browser.py"]
+SERVICES_ALONE = {"test_ray_cluster.py", "test_page_in_browser.py"}  # import what `make test` does not install
 SERVICES = {"postgres", "engine", "cluster"}  # fixtures: a server of PostgreSQL, Chromium, a cluster of Ray
 skipped: list[str] = []
 
@@ -92,6 +89,11 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = tmp_path_factory.mktemp("empty") / "mlflow.db"
     MlflowClient(f"sqlite:///{database}").search_experiments()
     return database
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    without_services = config.option.markexpr.startswith("not services")
+    return (collection_path.name in SERVICES_ALONE and without_services) or None
 
 
 @pytest.hookimpl(tryfirst=True)

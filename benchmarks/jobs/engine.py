@@ -120,7 +120,8 @@ class Processes:
         self.running[name] = process, receiver, device
 
     def ended(self, seconds: float) -> dict[str, Exception | None]:
-        """Wait at most `seconds` for a job to end; return the jobs that ended, with what they raised."""
+        """Wait at most `seconds` for a job to end; return the jobs that ended, with what they raised. If one died where
+        there are GPUs, RECOVERY is waited besides."""
         connection.wait([process.sentinel for process, *_ in self.running.values()], seconds)
         names = [name for name, (process, *_) in self.running.items() if not process.is_alive()]
         ended = {name: self._result(name, *self.running.pop(name)[:2]) for name in names}

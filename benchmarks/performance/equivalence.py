@@ -1,8 +1,8 @@
 """`hmerbench equivalence`: the ways to compute a training, compared with what rounding alone does to it.
 
 The ways are compared on the same short training, a preset's with fewer expressions and epochs: every loss and the final
-weights with those of `plain`. A way that computes the same training differs from it about as much as `disturbed` does,
-or less; one that differs more than twice as much is an error.
+weights with those of `plain`. The weights of a way that computes the same training differ from plain's about as much as
+those of `disturbed`, or less; more than twice as much is an error. A loss is a single number, and decides nothing.
 - plain: batches made by the training itself, kernel by kernel
 - workers: batches made by processes, bit for bit the same
 - recorded (GPU): steps and updates replayed from CUDA graphs, batches made by processes
@@ -36,7 +36,6 @@ from hmerbench.benchmarks.training.trainer import Trainer
 Row = dict[str, Any]
 ROUNDING = 6e-8  # 2**-24
 EPOCHS = 2  # the second of which has fixed statistics, where the preset has
-DIFFERENCES = ("loss_difference", "weights_difference")
 Ways = dict[str, tuple[Execution, Team]]  # by name: how each computes, and where
 TOLERANCE = 2  # times the effect of one disturbance, which is a single draw of what rounding can do
 
@@ -51,17 +50,18 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
     config = resolve(recipe, preset, 7, archive).changed(
         {"data.limit": expressions, "training.epochs": EPOCHS, "training.recalibrate": 20}
     )
-    what, rows = f"{recipe}, {preset}, {expressions:,} expressions", list[Row]()
+    what, rows, others = f"{recipe}, {preset}, {expressions:,} expressions", list[Row](), list[str]()
     for name, settings, ways in trainings(config, team):
-        rows += compared(what + name, settings, archive, ways)
-    update_table(results / "speed/equivalence.csv", rows, ["training", "hardware", "way"])
-    by_rounding = {row["training"]: row for row in rows if row["way"] == "disturbed"}
-    if others := [
-        f"{row['way']} ({name.replace('_', ' ')} {row[name]:.3g}, by rounding {rounding[name]:.3g})"
-        for row in rows
-        for name, rounding in [(name, by_rounding[row["training"]]) for name in DIFFERENCES]
-        if row[name] > TOLERANCE * rounding[name]
-    ]:
+        compared = compare_ways(what + name, settings, archive, ways)
+        update_table(results / "speed/equivalence.csv", compared, ["training", "hardware", "way"])
+        *_, disturbed = (row["weights_difference"] for row in compared)
+        others += [
+            f"{row['way']} ({row['weights_difference']:.3g} of the weights, by rounding {disturbed:.3g})"
+            for row in compared
+            if row["weights_difference"] > TOLERANCE * disturbed
+        ]
+        rows += compared
+    if others:
         raise UserError(f"{what}: not the training that plain computes: {', '.join(others)}; please report it")
     return rows
 
@@ -84,19 +84,19 @@ def trainings(config: Config, team: Team) -> list[tuple[str, Config, Ways]]:
     return [("", config, ways), (", float32, no dropout", alike, devices)]
 
 
-def compared(what: str, config: Config, archive: Archive, ways: Ways) -> list[Row]:
-    """Train in these ways, the first of which is plain, and show a row of each."""
+def compare_ways(what: str, config: Config, archive: Archive, ways: Ways) -> list[Row]:
+    """Train in these ways, from plain to disturbed, and show a row of each."""
     rows, plain = list[Row](), None
     for way, (execution, team) in ways.items():
         began = time.perf_counter()
         losses, weights, steps = trained(config, archive, team, execution, disturb=way == "disturbed")
         first, plain_weights = plain = plain or (losses, weights)
-        differences = (
-            max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, first, strict=True)),
-            float((weights - plain_weights).norm() / plain_weights.norm()),
-        )
+        differences = {
+            "loss_difference": max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, first, strict=True)),
+            "weights_difference": float((weights - plain_weights).norm() / plain_weights.norm()),
+        }
         row: Row = {"training": what, "way": way, "steps": steps, "loss": losses[-1]}
-        row |= {name: float(f"{value:.3g}") for name, value in zip(DIFFERENCES, differences, strict=True)}
+        row |= {name: float(f"{difference:.3g}") for name, difference in differences.items()}
         row |= {"seconds": round(time.perf_counter() - began, 1)}
         row |= {"hardware": environment(team.device)["device"], "versions": versions()}
         rows.append(row)

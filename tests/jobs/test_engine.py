@@ -33,7 +33,8 @@ from tests.helpers.tiny import tiny_config
 PROBE = "hmerbench.benchmarks.jobs.engine.PROBE"
 
 
-def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None:
+def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.RECOVERY", 0)
     processes = Processes(archive, tmp_path, tmp_path, 6)
     processes.start("one", ends, "written")
     processes.start("two", fails)
@@ -81,8 +82,8 @@ def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
 
 
 def test_a_job_whose_gpu_is_gone_is_started_again(archive: Path, tmp_path: Path, monkeypatch) -> None:
-    """It went on with the processor, in silence: MPS lets nobody in until all that it failed have ended. At once, all
-    attempts were gone in seconds."""
+    """It went on with the processor, in silence: MPS lets nobody in until all that it failed have ended. Started again
+    at once, it had used up all attempts in seconds."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     slept = list[float]()
     monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.time.sleep", slept.append)

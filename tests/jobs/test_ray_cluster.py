@@ -120,7 +120,7 @@ def test_runs_resume_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mo
     monkeypatch.setattr("hmerbench.benchmarks.reproduce.MIRROR_SECONDS", 0.2)
     killed: list[int] = []
 
-    def watch(*_, **__) -> None:  # called when the driver mirrors a run; waits wait_for both have trained
+    def watch(*_, **__) -> None:  # called when the driver mirrors a run; waits until both have trained
         epochs = [len(path.read_text().splitlines()) for path in tmp_path.glob("local/*/runs/*/*/history.jsonl")]
         if not killed and len(epochs) == 2 and min(epochs) >= 3:
             killed.append(max(epochs))

@@ -43,7 +43,7 @@ def test_another_training_is_seen(compared, monkeypatch):
         return prepare(self, epoch + bool(torch.utils.data.get_worker_info()), indices)
 
     monkeypatch.setattr(TrainingSet, "prepare", elsewhere)
-    with pytest.raises(UserError, match=r"plain computes: workers \(loss difference [\d.e-]+, by rounding [\d.e-]+\)"):
+    with pytest.raises(UserError, match=r"plain computes: workers \([\d.e-]+ of the weights, by rounding [\d.e-]+\)"):
         compared()
 
 

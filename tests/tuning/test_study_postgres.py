@@ -51,6 +51,7 @@ def test_a_killed_worker_and_a_server_outage_lose_no_trial(postgres: Postgres, g
     problem = posed(given)
     folder = given["results"] / "tuning" / problem.name
     job = Job(problem, url, 5, str(folder), "here", heartbeat=3)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.RECOVERY", 0)
     processes = Processes(given["crohme"], given["results"], folder, 4)
     watcher = threading.Thread(target=trouble, daemon=True)
     watcher.start()
