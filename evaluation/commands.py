@@ -193,7 +193,7 @@ def _print_score(score: Score) -> None:
     """Print the signature line, then every rate with its Wilson interval."""
     print(score)
     rows = [
-        *((metric.name, getattr(score, metric.count), score.n) for metric in METRICS),
+        *((metric.name, getattr(score, metric.count), score.n) for metric in METRICS if not metric.of),
         (r"any \limits", score.neutral, score.n),
         *((row.bucket, row.exact, row.n) for row in score.by_length or []),
     ]
@@ -201,6 +201,9 @@ def _print_score(score: Score) -> None:
         if count is not None:
             rate = f" {100 * count / n:6.2f} %  ({interval_text(count, n)})" if n else ""
             print(f"{name:>13} {count:>5} of {n:<5}{rate}")
+    for metric in METRICS:
+        if metric.of and (count := getattr(score, metric.count)) is not None:
+            print(f"{metric.name:>13} {count:>5}          {getattr(score, metric.rate):6.2f} %")
     print(f"missing {score.missing}, not convertible {score.unconverted}; both count as empty graphs")
     print("95 % intervals over images, which ignore that writers differ")
 

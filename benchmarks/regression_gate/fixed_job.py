@@ -93,7 +93,7 @@ def _scored(name: str, predictions: Path, truth: str, workdir: Path | None = Non
 
 def verdicts(rows: Iterable[Expression]) -> str:
     """The digest of a per-expression table."""
-    return digest({row.id: str([*vars(row).values()]) for row in rows})
+    return digest({row.id: str([*asdict(row).values()]) for row in rows})
 
 
 def _converted(text: str, id_: str) -> str:

@@ -191,9 +191,10 @@ def _over_seeds(row: Row, runs: Sequence[RunFolder]) -> Record:
     except UserError as error:  # of a damaged run; the others' rows are still wanted
         printing.err_console.print(f"warning: {error}; till then its interval is over images, from the counts alone")
     found["sd"] = stdev(100 * score.exact / row.n for score in scores) if len(scores) > 1 else None
-    for column, count in COUNTS.items():
-        counted = [getattr(score, count) for score in scores]
-        found[column] = None if None in counted else 100 * sum(counted) / (row.n * len(scores))
+    for metric in TABULATED:
+        told, whole = (metric.rate, 100) if metric.of else (metric.count, row.n)
+        counted = [getattr(score, told) for score in scores]
+        found[metric.rate] = None if None in counted else 100 * sum(counted) / (whole * len(scores))
     found |= {name: mean_count([getattr(score, name) for score in scores]) for name in RIGHT}
     return found | {flag: reference()["recipes"].get(row.recipe, {}).get(flag) for flag in FLAGS}
 

@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from itertools import accumulate
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 BUCKETS = ("(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+")  # tokens of a caption, as in the paper's Fig. 3
 
 
 @dataclass(frozen=True)
 class Expression:
-    """One row of the per-expression table."""
+    """One row of the per-expression table. Metrics also see the `tokens` and the `caption`, which are not in it."""
 
+    tokens: ClassVar[list[str] | None] = None  # what was predicted; None if nothing was, or no tokens are compared
+    caption: ClassVar[list[str] | None] = None
     id: str
     status: str  # converted, unconverted, missing
     errors: int  # D_B
@@ -48,18 +50,24 @@ class Expression:
         wrong, labels, relations = (int(values[name]) for name in ("D_B", "D_C", "D_L"))
         structure = values["hasCorrectStructure"] == 1
         told = (None, None, None) if caption is None else (tokens == caption, len(caption), bucket(len(caption)))
-        return cls(id_, status, wrong, labels, relations, wrong == 0, structure, *told)
+        row = cls(id_, status, wrong, labels, relations, wrong == 0, structure, *told)
+        vars(row).update(tokens=tokens, caption=caption)  # of a frozen row
+        return row
 
 
 class Metric(NamedTuple):
-    """The share of the expressions for which `holds` is true; None if it cannot be told (without captions, say)."""
+    """The share of the expressions for which `holds` is true; None if it cannot be told (without captions, say).
+
+    With `of`, both count something in an expression: tokens that are wrong, say, of those of its caption.
+    """
 
     count: str  # key of the count in a score file
     rate: str  # key of the rate, in percent, and name of its column in the .csv of a table
-    holds: Callable[[Expression], bool | None]
+    holds: Callable[[Expression], int | None]
     name: str  # as `hmerbench score` prints it
     heading: str = ""  # of its column in tables; none: it is not in them
     always: bool = False  # every score file has it; others may be older than the metric
+    of: Callable[[Expression], int | None] | None = None
 
 
 def _within(most: int) -> Metric:
@@ -83,7 +91,7 @@ def counts_of(rows: Iterable[Expression]) -> dict[str, int]:
     """How many expressions there are, `n`, and how many each metric counts; without those that cannot be told."""
     rows = list(rows)
     held = {metric.count: [metric.holds(row) for row in rows] for metric in METRICS}
-    known = {name: sum(map(bool, verdicts)) for name, verdicts in held.items() if verdicts.count(None) < len(rows)}
+    known = {name: sum(filter(None, told)) for name, told in held.items() if told.count(None) < len(rows)}
     return {"n": len(rows)} | known
 
 
@@ -180,7 +188,8 @@ def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = N
     """The score of some expressions."""
     counts = counts_of(rows)
     known = [metric for metric in METRICS if metric.count in counts]
-    rates: dict[str, Any] = {metric.rate: percent(counts[metric.count], len(rows)) for metric in known}
+    whole = {metric: sum(filter(None, map(metric.of, rows))) if metric.of else len(rows) for metric in known}
+    rates: dict[str, Any] = {metric.rate: percent(counts[metric.count], whole[metric]) for metric in known}
     status = [row.status for row in rows]
     return Score(
         **counts,

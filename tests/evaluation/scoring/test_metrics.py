@@ -11,7 +11,16 @@ from tests.helpers.paths import MEDIUM, ROOT
 
 FILE = "evaluation/scoring/metrics.py"
 BEFORE = '    Metric("token_exact"'
-ENTRY = '    Metric("mine", "mine_rate", lambda row: row.label_errors == 0, "labels alone", heading="my own"),\n'
+ENTRY = """    Metric("mine", "mine_rate", lambda row: row.label_errors == 0, "labels alone", heading="my own"),
+    Metric(
+        "wrong",
+        "wrong_rate",
+        lambda row: row.caption and sum(a != b for a, b in zip(row.tokens or [], row.caption)),
+        "wrong tokens",
+        heading="wrong",
+        of=lambda row: row.length,
+    ),
+"""
 SHOW = """
 import json
 from dataclasses import asdict
@@ -60,12 +69,13 @@ def test_one_entry_is_enough(tmp_path: Path) -> None:
     (old / "scores/2014.json").symlink_to(MEDIUM / "scores/2014.json")  # older than the metric
     done = subprocess.run([sys.executable, "-c", SHOW], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    terminal, shown, card = done.stdout.partition("labels alone     1 of 2")
-    assert terminal and shown and re.search(r"\| set \| n \| ExpRate \| .*\| my own \| .*95 % interval \|", card)
+    terminal, shown, below = done.stdout.partition("labels alone     1 of 2")
+    assert terminal and shown and re.search(r"\| set \| n \| ExpRate \| .*\| my own \| .*95 % interval \|", below)
     scored = json.loads((new / "scores/2014.json").read_text())
-    assert (scored["mine"], scored["mine_rate"]) == (1, 50.0)
+    assert (scored["mine"], scored["mine_rate"], scored["wrong"], scored["wrong_rate"]) == (1, 50.0, 1, 12.5)
+    assert "wrong tokens     1           12.50 %" in below
     table = csv.DictReader((tmp_path / "results/local/table2.csv").open())
-    rates = {row["source"]: row["mine_rate"] for row in table if row["model"] == "CoMER"}
-    assert rates == {"reported": "", "reproduced": "", "local": "50.00"}
-    assert re.search(r"\$\\le 3\$ &.* my own (&|\\\\)", (tmp_path / "results/local/table2.tex").read_text())
+    rates = {row["source"]: (row["mine_rate"], row["wrong_rate"]) for row in table if row["model"] == "CoMER"}
+    assert rates == {"reported": ("", ""), "reproduced": ("", ""), "local": ("50.00", "12.50")}
+    assert re.search(r"\$\\le 3\$ &.* my own & wrong (&|\\\\)", (tmp_path / "results/local/table2.tex").read_text())
     assert "| `mine_rate` | percent of" in (tmp_path / "results/local/table2.md").read_text()
