@@ -88,7 +88,8 @@ class Dataset(Strict):
 
     def whose_limits(self, are: str) -> str:
         """The test sets whose ground truth has limits so, in words."""
-        return " and ".join(split for split in self.tests if self.splits[split].limits == are)
+        *others, last = [split for split in self.tests if self.splits[split].limits == are] or [""]
+        return f"{', '.join(others)} and {last}" if others else last
 
     @property
     def editions(self) -> dict[str, list[str]]:

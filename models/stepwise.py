@@ -59,9 +59,9 @@ class Stepwise(nn.Module):
 
 
 def stepwise(network: Network) -> Stepwise:
-    """The network as `encode` and `step`. Raises ValueError for one that is not searched word by word."""
+    """The network as `encode` and `step`. Raises ValueError for one that has no such form."""
     if network.settings.stepwise is None:
-        raise ValueError(f"{network.settings.network} is not searched word by word; give a run of another network")
+        raise ValueError(f"{network.settings.network} has no `stepwise` in its settings; give a run of another network")
     return resolve_name(network.settings.stepwise)(network).eval()
 
 

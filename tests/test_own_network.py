@@ -1,5 +1,6 @@
 """CONTRIBUTING's "A network of your own": its two files, as they stand there, are all that a network needs."""
 
+import ast
 import itertools
 import re
 import sys
@@ -43,6 +44,12 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "counting.yaml"
     NETWORKS.pop("counting", None)
     sys.modules.pop("hmerbench.models.counting", None)
+
+
+def test_its_file_is_in_the_suites_style(recipe: Path):
+    text = recipe.with_name("counting.py").read_text()
+    assert max(map(len, text.splitlines())) <= 120
+    assert all(ast.get_docstring(node) for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class _Program(nn.Module):
 
 
 def write_onnx(model: Network, config: Config, folder: Path, weights: str = "float32") -> None:
-    """Write FILES to a folder. Raises UserError for a network that is not searched word by word, and for settings that
+    """Write FILES to a folder. Raises UserError for a network without a `stepwise`, and for settings that
     the reader does not know."""
     try:
         import onnx  # noqa: F401

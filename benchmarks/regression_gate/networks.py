@@ -20,7 +20,7 @@ from hmerbench.benchmarks.language_models.corpus import read_corpus
 from hmerbench.benchmarks.language_models.training import train
 from hmerbench.benchmarks.recognition.predict import ConfiguredSearcher, ranked, recognize
 from hmerbench.benchmarks.regression_gate import Values, digest
-from hmerbench.benchmarks.resolve import names, resolve
+from hmerbench.benchmarks.resolve import names, resolve, sized
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.evaluation.scoring.metrics import WITHIN
@@ -69,7 +69,8 @@ def network_values() -> Values:
 def known_network(config: Config, **changes: Any) -> Network:
     """A small version of the recipe's network, with changes of its settings; each weight tensor depends only on its
     name and shape."""
-    small = replace(config.model, **config.model.sizes["micro"] | changes)
+    size = sized({"network": config.model.network, "size": "micro"}, f"recipes/{config.recipe}.yaml")
+    small = replace(config.model, **size | changes)
     model = build(small).double().eval()
     for name, tensor in model.state_dict().items():
         draw = np.random.default_rng(list(name.encode()))

@@ -108,7 +108,9 @@ def _around(wrong: Mapping[str, str], captions: Mapping[str, list[str]]) -> Iter
     """Notes on what most of the wrong predictions begin or end with, and their captions do not: perhaps a wrapper."""
     tokenized = {key: tokens for key, text in wrong.items() if captions[key] and (tokens := tokenize(formula_of(text)))}
     for place, at, part in (("begin", 0, slice(MARGIN)), ("end", -1, slice(-MARGIN, None))):
-        others = {key: tokens[at] for key, tokens in tokenized.items() if tokens[at] != captions[key][at]}
+        usual = Counter(caption[at] for caption in captions.values() if caption)  # what formulas themselves begin with
+        others = {key: tokens[at] for key, tokens in tokenized.items() if usual[tokens[at]] <= len(captions) / 20}
+        others = {key: token for key, token in others.items() if token not in ("}", captions[key][at])}
         for token, count in Counter(others.values()).most_common(1):
             if count > max(1, len(wrong) / 2):
                 key = next(key for key in others if others[key] == token)

@@ -297,7 +297,7 @@ def test_complete_latex_is_what_the_scorer_converts() -> None:
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="densewap-td is not searched word by word; give a run of another network"):
+    with pytest.raises(UserError, match="densewap-td has no `stepwise` in its settings; give a run of another network"):
         write_onnx(*known("densewap-td"), tmp_path)
     with pytest.raises(UserError, match="'int4': choose float32, float16 or int8"):
         write_onnx(*known("comer-fusion"), tmp_path, "int4")

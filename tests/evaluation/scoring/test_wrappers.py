@@ -199,6 +199,12 @@ def test_what_surrounds_most_predictions_is_told(tmp_path: Path, truth: str):
     assert not [note for note in right.notes if "captions do not" in note]
 
 
+def test_no_note_is_taken_of_what_formulas_often_begin_or_end_with(tmp_path: Path, truth: str):
+    usual = TRUTH["a"].split()[0]
+    found = evaluate(written(tmp_path, "json", dict.fromkeys(TRUTH, f"{usual} _ {{ {usual} }}")), truth)
+    assert found.score.exact == 0 and not [note for note in found.notes if "captions do not" in note]
+
+
 def test_a_comment_is_no_formula(tmp_path: Path, truth: str):
     found = evaluate(written(tmp_path, "json", TRUTH | {"a": "% x"}), truth)
     assert any(note.startswith("1 of 3 predictions have text but no formula (a, ...)") for note in found.notes)
