@@ -118,8 +118,8 @@ _DENSENETS: dict[str, dict[str, Any]] = {
 }
 
 
-def _sizes(**decoders: tuple[int, ...]) -> dict[str, dict[str, Any]]:
-    """Settings by size: of the DenseNet, and those of the decoder, given for each size in the order of _DENSENETS."""
+def densenet_sizes(**decoders: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+    """Settings by size: a DenseNet's and `dropout`, and a decoder's, which are given in the order of _DENSENETS."""
     rows = [dict(zip(decoders, row, strict=True)) for row in zip(*decoders.values(), strict=True)]
     return {name: _DENSENETS[name] | row for name, row in zip(_DENSENETS, rows, strict=True)} | {"published": {}}
 
@@ -153,7 +153,7 @@ class CoMERSettings(TransformerSettings):
 
     code: ClassVar = "hmerbench.models.comer:CoMER"
     searcher: ClassVar = "hmerbench.models.inference.joint_search:JointSearch"
-    sizes: ClassVar = _sizes(
+    sizes: ClassVar = densenet_sizes(
         d_model=(16, 32, 96, 128, 128, 256),
         nhead=(2, 4, 4, 4, 4, 8),
         dim_feedforward=(32, 48, 384, 512, 512, 1024),
@@ -214,7 +214,7 @@ class WAPSettings(RecurrentSettings):
 
     searcher: ClassVar = "hmerbench.models.inference.densewap_search:DenseWAPSearch"
     stepwise: ClassVar = "hmerbench.models.stepwise:StepwiseDenseWAP"
-    sizes: ClassVar = _sizes(
+    sizes: ClassVar = densenet_sizes(
         hidden=(16, 32, 96, 128, 256, 256),
         embedding=(16, 32, 96, 128, 256, 256),
         attention=(16, 24, 96, 128, 128, 256),
@@ -239,7 +239,7 @@ class DenseWAPTDSettings(RecurrentSettings):
 
     code: ClassVar = "hmerbench.models.densewap_td:DenseWAPTD"
     searcher: ClassVar = "hmerbench.models.inference.densewap_search:TreeSearch"
-    sizes: ClassVar = _sizes(
+    sizes: ClassVar = densenet_sizes(
         hidden=(16, 32, 96, 128, 256, 256),
         attention=(16, 24, 96, 128, 128, 256),
         relation_hidden=(16, 32, 96, 128, 256, 256),
