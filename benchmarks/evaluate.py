@@ -71,7 +71,7 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
     wanted = {f"{_name(run)}/{split}": (run, split) for run in runs for split in splits if split in run.scores}
     if not wanted:
         of = ", ".join(sorted({run.recipe for run in runs}))
-        fix = "choose other years, or read them with the weights of one (--weights)"
+        fix = "choose other years, or read these with the weights of any run (--weights)"
         raise UserError(f"{results / 'reproduced'}: no run of {of} is scored on {', '.join(splits)}; {fix}")
     with locked(results / EVALUATED, ".evaluating"):
         _evaluate(wanted, archive, results / EVALUATED)

@@ -17,6 +17,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.onnx_files import described
 from hmerbench.benchmarks.recognition.attention import trace
 from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.regression_gate.networks import known_network
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training import trainer
@@ -70,6 +71,14 @@ def test_slips_in_its_file_are_named(recipe: Path, right: str, wrong: str, messa
     file.write_text(file.read_text().replace(right, wrong))
     with pytest.raises(UserError, match=re.escape(message)):
         resolve(str(recipe), "paper", 7)
+
+
+def test_the_gate_names_the_size_that_it_needs(recipe: Path):
+    file = recipe.with_name("counting.py")
+    name = '    network: Literal["counting"]'
+    file.write_text(file.read_text().replace(name, f'    sizes: ClassVar = {{"published": {{}}}}\n{name}'))
+    with pytest.raises(UserError, match="counting: regress builds it in size 'micro'"):
+        known_network(resolve(str(recipe), "paper", 7))
 
 
 def test_what_is_exported_of_it_may_stand_in_its_file(recipe: Path):

@@ -16,11 +16,12 @@ from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.data.batching import pad
 from hmerbench.benchmarks.data.samples import Sample, evenly
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.language_models.corpus import read_corpus
 from hmerbench.benchmarks.language_models.training import train
 from hmerbench.benchmarks.recognition.predict import ConfiguredSearcher, ranked, recognize
 from hmerbench.benchmarks.regression_gate import Values, digest
-from hmerbench.benchmarks.resolve import names, resolve, sized
+from hmerbench.benchmarks.resolve import names, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.run import LanguageRun
 from hmerbench.evaluation.scoring.metrics import WITHIN
@@ -69,8 +70,9 @@ def network_values() -> Values:
 def known_network(config: Config, **changes: Any) -> Network:
     """A small version of the recipe's network, with changes of its settings; each weight tensor depends only on its
     name and shape."""
-    size = sized({"network": config.model.network, "size": "micro"}, f"recipes/{config.recipe}.yaml")
-    small = replace(config.model, **size | changes)
+    if "micro" not in config.model.sizes:
+        raise UserError(f"{config.model.network}: regress builds it in size 'micro', which its settings' `sizes` lack")
+    small = replace(config.model, **config.model.sizes["micro"] | changes)
     model = build(small).double().eval()
     for name, tensor in model.state_dict().items():
         draw = np.random.default_rng(list(name.encode()))

@@ -20,7 +20,7 @@ class Expression:
     """One row of the per-expression table. Metrics also see the `tokens` and the `caption`, which are not in it."""
 
     tokens: ClassVar[list[str] | None] = None  # what was predicted; None if nothing was, or no tokens are compared
-    caption: ClassVar[list[str] | None] = None
+    caption: ClassVar[list[str] | None] = None  # None without captions
     id: str
     status: str  # converted, unconverted, missing
     errors: int  # D_B
@@ -90,8 +90,12 @@ TABULATED = tuple(metric for metric in METRICS if metric.heading)
 def counts_of(rows: Iterable[Expression]) -> dict[str, int]:
     """How many expressions there are, `n`, and how many each metric counts; without those that cannot be told."""
     rows = list(rows)
-    held = {metric.count: [metric.holds(row) for row in rows] for metric in METRICS}
-    known = {name: sum(filter(None, told)) for name, told in held.items() if told.count(None) < len(rows)}
+    held = {metric: [metric.holds(row) for row in rows] for metric in METRICS}
+    known = {
+        metric.count: sum(filter(None, told) if metric.of else map(bool, told))
+        for metric, told in held.items()
+        if told.count(None) < len(rows)
+    }
     return {"n": len(rows)} | known
 
 
@@ -187,12 +191,14 @@ class Score(_Metrics):
 def score_of(rows: Sequence[Expression], signature: str, neutral: int | None = None) -> Score:
     """The score of some expressions."""
     counts = counts_of(rows)
-    known = [metric for metric in METRICS if metric.count in counts]
-    whole = {metric: sum(filter(None, map(metric.of, rows))) if metric.of else len(rows) for metric in known}
+    counted = [metric for metric in METRICS if metric.count in counts]
+    whole = {metric: sum(filter(None, map(metric.of, rows))) if metric.of else len(rows) for metric in counted}
+    known = [metric for metric in counted if whole[metric]]
     rates: dict[str, Any] = {metric.rate: percent(counts[metric.count], whole[metric]) for metric in known}
     status = [row.status for row in rows]
     return Score(
-        **counts,
+        n=len(rows),
+        **{metric.count: counts[metric.count] for metric in known},
         **rates,
         by_length=by_bucket(rows) if any(row.bucket for row in rows) else None,
         ci95=rounded_interval(counts["exact"], len(rows)),

@@ -13,13 +13,14 @@ FILE = "evaluation/scoring/metrics.py"
 BEFORE = '    Metric("token_exact"'
 ENTRY = """    Metric("mine", "mine_rate", lambda row: row.label_errors == 0, "labels alone", heading="my own"),
     Metric(
-        "wrong",
-        "wrong_rate",
-        lambda row: row.caption and sum(a != b for a, b in zip(row.tokens or [], row.caption)),
-        "wrong tokens",
-        heading="wrong",
+        "right",
+        "right_rate",
+        lambda row: row.caption and sum(a == b for a, b in zip(row.tokens or [], row.caption)),
+        "right tokens",
+        heading="right",
         of=lambda row: row.length,
     ),
+    Metric("alephs", "aleph_rate", lambda row: 0, "of none", of=lambda row: row.caption.count("aleph")),
 """
 SHOW = """
 import json
@@ -72,10 +73,11 @@ def test_one_entry_is_enough(tmp_path: Path) -> None:
     terminal, shown, below = done.stdout.partition("labels alone     1 of 2")
     assert terminal and shown and re.search(r"\| set \| n \| ExpRate \| .*\| my own \| .*95 % interval \|", below)
     scored = json.loads((new / "scores/2014.json").read_text())
-    assert (scored["mine"], scored["mine_rate"], scored["wrong"], scored["wrong_rate"]) == (1, 50.0, 1, 12.5)
-    assert "wrong tokens     1           12.50 %" in below
+    assert (scored["mine"], scored["mine_rate"], scored["right"], scored["right_rate"]) == (1, 50.0, 7, 87.5)
+    assert scored["alephs"] is scored["aleph_rate"] is None  # of nothing
+    assert "right tokens     7           87.50 %" in below and "of none" not in below
     table = csv.DictReader((tmp_path / "results/local/table2.csv").open())
-    rates = {row["source"]: (row["mine_rate"], row["wrong_rate"]) for row in table if row["model"] == "CoMER"}
-    assert rates == {"reported": ("", ""), "reproduced": ("", ""), "local": ("50.00", "12.50")}
-    assert re.search(r"\$\\le 3\$ &.* my own & wrong (&|\\\\)", (tmp_path / "results/local/table2.tex").read_text())
-    assert "| `mine_rate` | percent of" in (tmp_path / "results/local/table2.md").read_text()
+    rates = {row["source"]: (row["mine_rate"], row["right_rate"]) for row in table if row["model"] == "CoMER"}
+    assert rates == {"reported": ("", ""), "reproduced": ("", ""), "local": ("50.00", "87.50")}
+    assert re.search(r"\$\\le 3\$ &.* my own & right (&|\\\\)", (tmp_path / "results/local/table2.tex").read_text())
+    assert "| `mine_rate` | the rate, in percent, that" in (tmp_path / "results/local/table2.md").read_text()
