@@ -8,6 +8,7 @@ import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import assert_type
 
 import pytest
@@ -18,6 +19,7 @@ from hmerbench.benchmarks.files import sha256
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.recognition.default_weights import DIGESTS, FAST_DIGESTS, FAST_RUN, RUN, SOURCE, best_run
 from hmerbench.benchmarks.recognition.recognizer import Recognition
+from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.metrics import Expression
 from tests.helpers.paths import ROOT
 
@@ -158,6 +160,18 @@ def test_the_default_weights_are_those_of_the_best_committed_run(fast: bool, run
     best = best_run(fast)
     assert rates[best] == max(rates.values()) and best == COMMITTED / run
     assert {name: sha256(best / name) for name in digests} == digests
+
+
+def test_a_set_that_one_run_alone_has_read_does_not_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(name: str, **exact: int) -> SimpleNamespace:
+        scores = {split: SimpleNamespace(exact=count, n=10) for split, count in exact.items()}
+        return SimpleNamespace(path=name, scores=scores, exprate=0, has_weights=True, weights_file=ROOT / "README.md")
+
+    runs = [run("better", common=8, hard=0), run("worse", common=7)]
+    monkeypatch.setattr(RunFolder, "under", lambda _: runs)
+    assert best_run() == "better"
+    runs[1].scores["common"].exact = 9
+    assert best_run() == "worse"
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ class _Program(nn.Module):
 
 
 def write_onnx(model: Network, config: Config, folder: Path, weights: str = "float32") -> None:
-    """Write FILES to a folder. Raises UserError for a network without a `stepwise`, and for settings that
-    the reader does not know."""
+    """Write FILES to a folder. Raises UserError for a network without a `stepwise`, and for a search or settings
+    that the reader does not know."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401  (torch's exporter needs it)
@@ -74,6 +74,9 @@ def write_onnx(model: Network, config: Config, folder: Path, weights: str = "flo
         network = stepwise(copy.deepcopy(model).cpu().float().eval())  # it may be read with, on a GPU
     except ValueError as error:
         raise UserError(f"cannot be exported: {error}") from None
+    if getattr(resolve_name(config.model.searcher), "rules", None) not in onnx_reader.SEARCHES:
+        known = " or ".join(onnx_reader.SEARCHES)
+        raise UserError(f"cannot be exported: {config.model.searcher} must name its `rules`, which are {known}")
     encoder, step = (smaller(program, weights) for program in programs(network))
     model_json, reader = json.dumps(described(network, config), indent=1), bundled(onnx_reader.__name__, set())
     for name, content in zip(FILES, (encoder, step, model_json, reader), strict=True):

@@ -41,14 +41,15 @@ def default_weights(fast: bool = False) -> Path:
 
 
 def best_run(fast: bool = False) -> Path:
-    """The committed run with weights that has the highest ExpRate over all its test sets; if `fast`, of those whose
-    weights are at most half as large as the largest."""
+    """The committed run with weights that has the highest ExpRate over the test sets that all have read; if `fast`, of
+    those whose weights are at most half as large as the largest."""
     runs = [run for run in RunFolder.under(COMMITTED) if run.has_weights]
     if not runs:
         raise UserError(f"{COMMITTED}: no run there has weights; give a run folder of your own with --weights")
     sizes = [run.weights_file.stat().st_size for run in runs]
     small = [run for run, size in zip(runs, sizes, strict=True) if 2 * size <= max(sizes)]
-    return max(small if fast and small else runs, key=lambda run: run.exprate).path
+    shared = set[str].intersection(*(set(run.scores) for run in runs))
+    return max(small if fast and small else runs, key=lambda run: sum(run.scores[split].exact for split in shared)).path
 
 
 def cache() -> Path:

@@ -296,9 +296,12 @@ def test_complete_latex_is_what_the_scorer_converts() -> None:
 # ------------------------------------------------------------------------------------------------- bad input
 
 
-def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="densewap-td has no `stepwise` in its settings; give a run of another network"):
         write_onnx(*known("densewap-td"), tmp_path)
+    with monkeypatch.context() as without, pytest.raises(UserError, match="must name its `rules`, which are joint or "):
+        without.delattr("hmerbench.models.inference.densewap_search.DenseWAPSearch.rules")
+        write_onnx(*known("densewap"), tmp_path)
     with pytest.raises(UserError, match="'int4': choose float32, float16 or int8"):
         write_onnx(*known("comer-fusion"), tmp_path, "int4")
     assert not any(tmp_path.iterdir())
