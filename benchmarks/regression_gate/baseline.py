@@ -120,7 +120,8 @@ def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = 
         baseline.scores = dict(sorted({**kept, **measured.scores}.items()))
     if "numerics" in parts:
         same = {row.item for row in rows if row.verdict == "ok"}  # whose rounding here is no better than the recorded
-        baseline.numerics = measured.numerics | {item: was for item, was in baseline.numerics.items() if item in same}
+        recorded = {item: was for item, was in baseline.numerics.items() if item in same}
+        baseline.numerics = dict(sorted({**measured.numerics, **recorded}.items()))
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason.strip(), "revision": revision()}
     baseline.history.append(entry | {"changed": changed, "versions": versions()})
     write_atomically(path, json.dumps(baseline.model_dump(), indent=1, ensure_ascii=False) + "\n")
