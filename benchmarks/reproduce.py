@@ -21,7 +21,7 @@ from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.jobs.engine import Placing
-from hmerbench.benchmarks.jobs.place import Died, Here, Place
+from hmerbench.benchmarks.jobs.place import Bystander, Died, Here, Place
 from hmerbench.benchmarks.language_models import training as language_training
 from hmerbench.benchmarks.language_models.corpus import Corpus, caption_corpus, read_corpus
 from hmerbench.benchmarks.language_settings import LanguageSettings, tied
@@ -216,7 +216,7 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
                     tracking.track(run.path, running=True)
             for name, error in ended.items():
                 run = running.pop(name)
-                attempts[name] += 1
+                attempts[name] += not isinstance(error, Bystander)
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
                     if re.search("out of memory|_ALLOC_FAILED", str(error)):  # it waits until another has ended
                         at_once = max(1, len(running))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hmerbench.benchmarks.errors import FAULTS, UserError, gpu_failure, lacks_memory, out_of_memory_reason
-from hmerbench.benchmarks.jobs.place import Died, Place
+from hmerbench.benchmarks.jobs.place import Bystander, Died, Place
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runtime import CORES, ON_GPU, configure_libraries, configure_output, cores
 
@@ -121,12 +121,24 @@ class Processes:
 
     def ended(self, seconds: float) -> dict[str, Exception | None]:
         """Wait at most `seconds` for a job to end; return the jobs that ended, with what they raised. If one died where
-        there are GPUs, RECOVERY is waited besides."""
+        there are GPUs, RECOVERY is waited besides.
+
+        If it was killed while it shared them through MPS, the others are stopped and MPS is started anew: a client that
+        a signal ends amid its work may leave both undefined (NVIDIA's documentation, "Client Early Termination").
+        """
         connection.wait([process.sentinel for process, *_ in self.running.values()], seconds)
         names = [name for name, (process, *_) in self.running.items() if not process.is_alive()]
+        codes = {name: self.running[name][0].exitcode for name in names}
         ended = {name: self._result(name, *self.running.pop(name)[:2]) for name in names}
+        killed = [name for name, error in ended.items() if codes[name] < 0 and isinstance(error, Died)]
+        if undefined := bool(killed and self.service and PIPE in os.environ):
+            reason = f"stopped, as {killed[0]}, which shared its GPU, was killed"
+            ended |= dict.fromkeys(self.running, Bystander(reason))
+            self.stop()
         if self.devices and any(isinstance(error, Died) for error in ended.values()):
             time.sleep(RECOVERY)
+        if undefined:
+            self.service = MultiProcessService()
         return ended
 
     def _result(self, name: str, process: Any, pipe: connection.Connection) -> Exception | None:

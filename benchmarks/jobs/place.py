@@ -12,6 +12,10 @@ class Died(Exception):
     """A job was killed from outside (by a signal, for want of memory, with its node) and can be started again."""
 
 
+class Bystander(Died):
+    """A job was stopped because another one was killed, which is no fault of its own."""
+
+
 class Place:
     """The data, an archive or a folder of texts, and the workspace that contains a job's folder: on this machine, the
     workspace itself."""

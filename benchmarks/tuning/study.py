@@ -27,7 +27,7 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError, reason, without_secrets
 from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.jobs.engine import Placing
-from hmerbench.benchmarks.jobs.place import Died
+from hmerbench.benchmarks.jobs.place import Bystander, Died
 from hmerbench.benchmarks.printing import console
 from hmerbench.benchmarks.runs.workspace import announce, workspace
 from hmerbench.benchmarks.tuning.space import Problem
@@ -116,7 +116,7 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
             for name, error in engine.ended(POLL).items():
                 worker = names.pop(name)
                 if isinstance(error, Died):
-                    deaths += 1
+                    deaths += not isinstance(error, Bystander)
                     console.print(f"{name} exited ({error}); its trial is tried again")
                     if deaths > RETRIES * workers:
                         raise UserError(f"the workers keep dying ({error}); lower --workers if memory is short")

@@ -15,7 +15,7 @@ import torch
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.jobs.engine import CONTROL, LOG, PIPE, RECOVERY, MultiProcessService, Placing, Processes
-from hmerbench.benchmarks.jobs.place import Died, Here, Place
+from hmerbench.benchmarks.jobs.place import Bystander, Died, Here, Place
 from tests.helpers.made_up_jobs import (
     asks_for_its_device,
     crashes,
@@ -171,6 +171,29 @@ def test_it_is_started_for_the_processes_to_come_and_ended(control: Path, monkey
     assert (folder := os.environ[PIPE]) == os.environ[LOG] and Path(folder).is_dir()
     service.stop()
     assert control.read_text().split() == ["-d", "quit"] and PIPE not in os.environ and not Path(folder).exists()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_jobs_that_share_it_with_one_that_is_killed_are_stopped(
+    shared: bool, control: Path, archive: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(PROBE, "" if shared else "raise SystemExit(1)")
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.RECOVERY", 0)
+    processes = Processes(archive, tmp_path, tmp_path, 2)
+    processes.service = MultiProcessService()
+    processes.start("one", waits, "first")
+    processes.start("two", waits, "second")
+    processes.devices = 1
+    other = processes.running["two"][0]
+    os.kill(int(wait_for(tmp_path / "first")), signal.SIGKILL)
+    wait_for(tmp_path / "second")
+    ended = processes.ended(10)
+    assert type(ended["one"]) is Died and other.is_alive() is not shared
+    assert shared is (str(ended.get("two")) == "stopped, as one, which shared its GPU, was killed")
+    assert control.read_text().split() == (["-d", "quit", "-d"] if shared else ["-d", "quit"])
+    assert (PIPE in os.environ) is shared
+    assert not shared or isinstance(ended["two"], Bystander)
+    processes.stop()
 
 
 def test_one_that_no_process_can_use_is_ended_at_once(control: Path, monkeypatch, capsys) -> None:
