@@ -27,7 +27,7 @@ from hmerbench.benchmarks.data.samples import evenly, hold_out
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
-from hmerbench.benchmarks.jobs.place import Died, Place
+from hmerbench.benchmarks.jobs.place import Bystander, Died, Place
 from hmerbench.benchmarks.resolve import load, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tuning import study as driver
@@ -316,6 +316,17 @@ def test_a_stop_is_no_workers_death(inline, given, monkeypatch, stop: type[BaseE
                 tune(given, trials=2, workers=1)
     rows = pd.read_csv(tune(given, trials=2, workers=1) / "trials.csv")
     assert (rows.state == "fail").sum() == 6 and rows[rows.state == "complete"].default.any()
+
+
+def test_a_worker_stopped_for_the_death_of_another_has_not_died(inline, given, monkeypatch) -> None:
+    ended, stops = Inline.ended, iter([Bystander("stopped, as another was killed")] * 9)
+
+    def stopped(engine: Inline, seconds: float) -> dict[str, Exception | None]:
+        error = next(stops, None)
+        return {engine.queue.pop(0)[0]: error} if error else ended(engine, seconds)
+
+    monkeypatch.setattr(Inline, "ended", stopped)
+    assert len(pd.read_csv(tune(given, trials=1, workers=1) / "trials.csv")) >= 1
 
 
 def test_a_trial_that_kills_its_workers_is_given_up_until_the_next_command(inline, given, monkeypatch) -> None:
