@@ -131,6 +131,7 @@ def _git(*words: str) -> bytes:
 # variables that the options of `train` and `reproduce` set.
 MAX_WORKERS = 4  # processes that prepare the batches of a run on a GPU
 MAX_SEARCH_PROCESSES = 8  # processes that search a test set on a GPU, each with a context and a network of its own
+SEARCH_GIB = 8  # of the GPU's memory that one of them may take (estimated)
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,12 @@ def own_cores() -> int:
 
 
 def search_processes(device: torch.device) -> int:
-    """Processes that search a test set together: on a GPU, which waits for the host in a search, one a core."""
-    return max(1, min(MAX_SEARCH_PROCESSES, own_cores())) if device.type == "cuda" else 1
+    """Processes that search a test set together: on a GPU, which waits for the host in a search, one a core, as far as
+    memory that is free now goes."""
+    if device.type != "cuda":
+        return 1
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(1, min(MAX_SEARCH_PROCESSES, own_cores(), free // (SEARCH_GIB << 30)))
 
 
 def _number(name: str, default: int, largest: int = 4096) -> int:

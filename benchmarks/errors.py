@@ -18,13 +18,20 @@ class UserError(Exception):
 FAULTS = (UserError, InputError, CheckpointError)  # of a run's files or settings: one line each, without a traceback
 
 
+class Lost(UserError):
+    """This process cannot go on, for no fault of its settings: begun again, the same command does."""
+
+
 class Diverged(UserError):
     """The loss is no longer finite: a fault of the settings, which tuning counts as a result."""
 
 
+NO_MEMORY = re.compile(r"out of memory|_ALLOC(ATION)?_FAILED")  # as torch says it, or CUDA, or a library that it loads
+
+
 def lacks_memory(error: BaseException) -> bool:
-    """Whether a GPU has no memory left: as torch says it, or CUDA, or a library that it loads."""
-    said = isinstance(error, RuntimeError) and re.search(r"CUDA error: out of memory|_ALLOC_FAILED", str(error))
+    """Whether a GPU has no memory left."""
+    said = isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))
     return type(error).__name__ == "OutOfMemoryError" or bool(said)  # torch's; importing torch for it would be slow
 
 

@@ -7,7 +7,6 @@ stage reads the files of the one before and is skipped if its own exist and were
 """
 
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hmerbench.benchmarks import score as scoring
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import NO_MEMORY, UserError
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Bystander, Died, Here, Place
 from hmerbench.benchmarks.language_models import training as language_training
@@ -218,7 +217,7 @@ def _work(runs: Sequence[AnyRun], splits: Sequence[str], engine: "Engine | Here"
                 run = running.pop(name)
                 attempts[name] += not isinstance(error, Bystander)
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
-                    if re.search("out of memory|_ALLOC_FAILED", str(error)):  # it waits until another has ended
+                    if NO_MEMORY.search(str(error)):  # it waits until another has ended
                         at_once = max(1, len(running))
                     console.print(f"{run.title}: {error}; restarting it")
                     waiting[name] = run

@@ -346,6 +346,7 @@ def test_an_outdated_driver_is_an_error(monkeypatch):
         ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", True),
         ("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", False),
         ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", False),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", False),
     ],
 )
 def test_a_library_tells_of_a_lost_gpu_too(said: str, lost: bool) -> None:

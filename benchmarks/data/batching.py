@@ -7,7 +7,6 @@ are visited, nor the number of workers, nor a restart changes how a sample is au
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -221,10 +220,15 @@ class TrainingSet:
 
 
 def evaluation_batches(
-    samples: Iterable[Sample], config: Config, size: int, scales: Sequence[float] = (1.0,), pixels: int | None = None
+    samples: Iterable[Sample],
+    config: Config,
+    size: int,
+    scales: Sequence[float] = (1.0,),
+    pixels: int | None = None,
+    part: slice = slice(None),
 ) -> list[Batch]:
     """Un-augmented batches of at most `size` images within the authors' limits, grouped as in training; in order
-    `shape`, of at most `pixels` (None: as in training).
+    `shape`, of at most `pixels` (None: as in training). Only a `part` of the batches is made, if not all.
 
     Every image comes at all `scales`, relative to the scale of training, each resized from the stored image. In order
     `shape`, an image is padded to its shape in the grid (at other scales, to that shape scaled) and batched
@@ -232,20 +236,28 @@ def evaluation_batches(
     order `area` they do, as in the authors' program.
     """
     batching, top = config.training.batching, max(range(len(scales)), key=scales.__getitem__)
-    samples, pixels = list(samples), pixels or batching.pixels
-    views = list(zip(*(_read_at(scale, samples, config) for scale in scales), strict=True))  # each image at all scales
+    samples = [sample for sample in samples if sample.image.size <= config.data.max_area]
+    largest, pixels = _read_at(scales[top], samples, config), pixels or batching.pixels
+    sizes = [sides(sample.image) for sample in largest]
+
+    def batch(group: Sequence[int], shapes: Sequence[tuple[int, int] | None]) -> Batch:
+        """These images, at each scale padded to its shape."""
+        own, read = [samples[i] for i in group], [largest[i] for i in group]
+        at_scales = [read if k == top else _read_at(scale, own, config) for k, scale in enumerate(scales)]
+        views = [pad([each.image for each in at], shape) for at, shape in zip(at_scales, shapes, strict=True)]
+        return Batch([each.id for each in own], views, [each.tokens for each in own])
+
     if batching.order == "area":
-        groups = area_batches([sides(view[top].image) for view in views], size, batching.pixels)
-        return [_stacked([views[i] for i in group], [None] * len(scales)) for group in groups]
-    by_shape: dict[tuple[int, int], list[tuple[Sample, ...]]] = {}
-    for view in views:
-        by_shape.setdefault(padded(*sides(view[top].image), batching.coarse), []).append(view)
-    batches: list[Batch] = []
-    for shape, alike in sorted(by_shape.items(), key=itemgetter(0)):
+        return [batch(group, [None] * len(scales)) for group in area_batches(sizes, size, batching.pixels)[part]]
+    by_shape: dict[tuple[int, int], list[int]] = {}
+    for i, (height, width) in enumerate(sizes):
+        by_shape.setdefault(padded(height, width, batching.coarse), []).append(i)
+    groups = []
+    for shape, alike in sorted(by_shape.items()):
         shapes = [shape if scale == scales[top] else shrunk(shape, scale / scales[top]) for scale in scales]
         count = max(1, min(size, pixels // (shape[0] * shape[1])))
-        batches += [_stacked(alike[start : start + count], shapes) for start in range(0, len(alike), count)]
-    return batches
+        groups += [(alike[start : start + count], shapes) for start in range(0, len(alike), count)]
+    return [batch(*group) for group in groups[part]]
 
 
 def _read_at(scale: float, samples: Sequence[Sample], config: Config) -> list[Sample]:
@@ -254,10 +266,3 @@ def _read_at(scale: float, samples: Sequence[Sample], config: Config) -> list[Sa
     if config.data.scale * scale != 1:
         return read
     return [replace(sample, image=rescale(sample.image, within_limits(*sides(sample.image)))) for sample in read]
-
-
-def _stacked(views: Sequence[tuple[Sample, ...]], shapes: Sequence[tuple[int, int] | None]) -> Batch:
-    """A batch of images, each given at all scales and padded to the shape of each."""
-    at_scales = zip(zip(*views, strict=True), shapes, strict=True)
-    padded_views = [pad([sample.image for sample in samples], shape) for samples, shape in at_scales]
-    return Batch([view[0].id for view in views], padded_views, [view[0].tokens for view in views])

@@ -22,8 +22,8 @@ from multiprocessing import connection, forkserver, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hmerbench.benchmarks.errors import FAULTS, UserError, gpu_failure, lacks_memory, out_of_memory_reason
-from hmerbench.benchmarks.jobs.place import Bystander, Died, Place
+from hmerbench.benchmarks.errors import FAULTS, Lost, UserError, gpu_failure, lacks_memory, out_of_memory_reason
+from hmerbench.benchmarks.jobs.place import Bystander, Died, Killed, Place
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runtime import CORES, ON_GPU, configure_libraries, configure_output, cores
 
@@ -101,6 +101,8 @@ class Processes:
         self.threads = None if "OMP_NUM_THREADS" in os.environ else self.cores
         self.devices = usable_gpus()
         self.service = MultiProcessService() if self.devices and share > self.devices else None
+        if self.service and PIPE in os.environ:  # a process for each core reads, and the job is one besides
+            self.cores = max(1, min(self.cores, CLIENTS * self.devices // share - 1))
         self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, result, device
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
@@ -123,14 +125,14 @@ class Processes:
         """Wait at most `seconds` for a job to end; return the jobs that ended, with what they raised. If one died where
         there are GPUs, RECOVERY is waited besides.
 
-        If it was killed while it shared them through MPS, the others are stopped and MPS is started anew: a client that
-        a signal ends amid its work may leave both undefined (NVIDIA's documentation, "Client Early Termination").
+        If it was killed while it shared them through MPS, the others are stopped, and MPS, unless it is the user's, is
+        started anew: a client that a signal ends amid its work may leave both undefined (NVIDIA's documentation of MPS,
+        "Client Early Termination").
         """
         connection.wait([process.sentinel for process, *_ in self.running.values()], seconds)
         names = [name for name, (process, *_) in self.running.items() if not process.is_alive()]
-        codes = {name: self.running[name][0].exitcode for name in names}
         ended = {name: self._result(name, *self.running.pop(name)[:2]) for name in names}
-        killed = [name for name, error in ended.items() if codes[name] < 0 and isinstance(error, Died)]
+        killed = [name for name, error in ended.items() if isinstance(error, Killed)]
         if undefined := bool(killed and self.service and PIPE in os.environ):
             reason = f"stopped, as {killed[0]}, which shared its GPU, was killed"
             ended |= dict.fromkeys(self.running, Bystander(reason))
@@ -146,9 +148,9 @@ class Processes:
         try:
             return pipe.recv()
         except EOFError:
-            code = process.exitcode or 0
-            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-            return Died(f"{how}; see {self._log(name)}")
+            if (code := process.exitcode or 0) < 0:
+                return Killed(f"killed by {signal.Signals(-code).name}; see {self._log(name)}")
+            return Died(f"ended with status {code}; see {self._log(name)}")
 
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -157,7 +159,7 @@ class Processes:
         """Kill the jobs that are still running."""
         for process, *_ in self.running.values():
             process.kill()
-            process.join()
+            process.join(SECONDS)  # a driver that hangs may keep it
         self.running.clear()
         if self.service:
             self.service.stop()
@@ -203,6 +205,8 @@ def _process(
         with open(log, "a") as file:
             os.dup2(file.fileno(), sys.stderr.fileno())
         job(*arguments)
+    except Lost as error:
+        pipe.send(Killed(f"{error}; see {log}"))
     except (*FAULTS, OSError) as error:  # OSError: such as a full disk
         pipe.send(error)
     except Exception as error:
@@ -221,6 +225,7 @@ def _process(
 
 CONTROL, PIPE, LOG = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 PROBE = "import torch; torch.zeros(1, device='cuda')"
+CLIENTS = 48  # processes that can use a GPU through it at a time, since Volta
 SECONDS = 60  # within which it must start, and a process use a GPU through it
 
 
@@ -239,9 +244,10 @@ class MultiProcessService:
         self.folder = tempfile.mkdtemp(prefix="mps")
         os.environ |= {PIPE: self.folder, LOG: self.folder}
         try:
-            subprocess.run(
-                [self.control, "-d"], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS
-            )
+            # which GPUs are visible is left to its clients: it would number those that it sees from 0
+            every = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+            start, null = [self.control, "-d"], subprocess.DEVNULL
+            subprocess.run(start, check=True, stdin=null, capture_output=True, timeout=SECONDS, env=every)
             subprocess.run([sys.executable, "-c", PROBE], check=True, capture_output=True, timeout=SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
             err_console.print(f"{CONTROL} cannot be used ({type(error).__name__}): runs take turns on the GPU")
@@ -250,7 +256,8 @@ class MultiProcessService:
     def stop(self) -> None:
         if self.folder and self.control:
             with suppress(OSError, subprocess.SubprocessError):
-                subprocess.run([self.control], input=b"quit\n", capture_output=True, timeout=SECONDS)
+                order = f"quit -t {SECONDS // 3}\n".encode()  # a server that hangs by then is ended
+                subprocess.run([self.control], input=order, capture_output=True, timeout=SECONDS)
             shutil.rmtree(self.folder, ignore_errors=True)
             os.environ.pop(PIPE, None)
             os.environ.pop(LOG, None)

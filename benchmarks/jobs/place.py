@@ -12,6 +12,10 @@ class Died(Exception):
     """A job was killed from outside (by a signal, for want of memory, with its node) and can be started again."""
 
 
+class Killed(Died):
+    """By a signal: the job, or a process of its own."""
+
+
 class Bystander(Died):
     """A job was stopped because another one was killed, which is no fault of its own."""
 

@@ -23,7 +23,7 @@ from hmerbench.benchmarks.data.archive import Archive, counted_words, open_archi
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device, device_name, in_bf16, revision, search_processes
-from hmerbench.benchmarks.errors import UserError, lacks_memory, out_of_memory_reason
+from hmerbench.benchmarks.errors import Lost, UserError, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.files import digest_of, write_atomically
 from hmerbench.benchmarks.printing import err_console, progress
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -216,8 +216,8 @@ def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> li
 def _read_in_parts(
     run: RunFolder, archive: Archive, splits: Sequence[str], made_by: dict[str, Any], parts: int
 ) -> Predictions:
-    """`_read_part` of all parts, at once. Raises UserError if one of its processes is killed, for which a pool would
-    wait for ever."""
+    """`_read_part` of all parts, at once. Raises Lost if one of its processes is killed, for which a pool would wait
+    for ever."""
     others = {*active_children()}
     with get_context("spawn").Pool(parts, end_with_parent) as pool:  # CUDA does not survive a fork
         processes = {*active_children()} - others
@@ -226,7 +226,7 @@ def _read_in_parts(
         while not reading.ready():
             reading.wait(1)
             if not all(process.is_alive() for process in processes):
-                raise UserError(f"{run.path}: a process that reads was lost; run the same command again to go on")
+                raise Lost(f"{run.path}: a process that reads was lost; run the same command again to go on")
         return {name: prediction for predictions in reading.get() for name, prediction in predictions.items()}
 
 
@@ -292,7 +292,7 @@ class ConfiguredSearcher:
         config, result, size, pixels = self.config, dict[str, list[Hypothesis]](), self.config.search.batch_size, None
         if self.device.type == "cuda" and config.training.batching.order == "shape":
             size, pixels = max(size, GPU_IMAGES), GPU_PIXELS
-        batches = evaluation_batches(samples, config, size, config.search.scales, pixels)[part]
+        batches = evaluation_batches(samples, config, size, config.search.scales, pixels, part)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             for batch in progress(batches, f"recognizing {what}") if what else batches:
                 nbest = kept.batches.get(tuple(batch.ids)) if kept else None

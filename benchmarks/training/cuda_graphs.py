@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hmerbench.benchmarks.data.batching import Inputs
-from hmerbench.benchmarks.errors import UserError, gpu_failure, lacks_memory
+from hmerbench.benchmarks.errors import Lost, UserError, gpu_failure, lacks_memory, out_of_memory_reason
 from hmerbench.benchmarks.printing import err_console
 
 EAGER_STEPS = 2  # the first steps of a process run kernel by kernel, to warm up what is created on first use
@@ -49,7 +49,7 @@ class Replays:
     """
 
     def __init__(self, record: Record):
-        self.record, self.steps, self.full = record, 0, False
+        self.record, self.steps, self.full, self.given_up = record, 0, False, False
         # by shapes: the buffers a recording reads from, the function that launches it, the tensor of its loss
         self.recorded: dict[Hashable, tuple[Inputs, Callable[[], Any], Tensor]] = {}
         self.updating: Callable[[], Any] | None = None
@@ -89,15 +89,19 @@ class Replays:
             err_console.print(f"{limit}: others run kernel by kernel")
         return recorded
 
+    def retry(self) -> None:
+        """Record again what there was no memory for: what other runs used may be free."""
+        self.full = self.given_up
+
     def anew(self, record: Record) -> "Replays":
         """As warm, or as full, and nothing recorded."""
         replays = Replays(record)
-        replays.steps, replays.full = self.steps, self.full
+        replays.steps, replays.full, replays.given_up = self.steps, self.full, self.given_up
         return replays
 
     def give_up(self) -> int:
         """Free the memory of all recordings, make no more, and return how many there were."""
-        count, self.full = len(self.recorded), True
+        count, self.full, self.given_up = len(self.recorded), True, True
         self.recorded.clear()
         self.updating, self.record = None, lambda _: None  # with what it keeps
         torch.cuda.empty_cache()
@@ -113,7 +117,7 @@ class CudaRecord:
 
     def __call__(self, work: Work) -> tuple[Callable[[], Any], Any] | None:
         """The function that replays `work`, and what it returned; None without memory. Raises UserError if recording
-        fails."""
+        fails, and Lost if that leaves torch unusable."""
         free, total = torch.cuda.mem_get_info()
         cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         if free < FREE * total <= free + cached:  # a recording cannot use what is cached for eager steps
@@ -134,6 +138,10 @@ class CudaRecord:
             # for the step, or for the graph itself
             if lacks_memory(error) or (error.__context__ and lacks_memory(error.__context__)):
                 self.failed = graph  # of which nothing ran; kept, as with it went the workspaces of those before it
+                if still_recording():
+                    reason = out_of_memory_reason(error if lacks_memory(error) else error.__context__ or error)
+                    fix = "run the same command again, with fewer runs at a time (JOBS=) or --no-graphs"
+                    raise Lost(f"{reason}, to record a training step; {fix}") from None
                 return None
             # a process that prepares batches was killed, or the GPU is lost: not for want of a way to record
             of_recording = re.search("captur|_STATUS_", str(error))
@@ -142,6 +150,15 @@ class CudaRecord:
             reason = str(error).splitlines()[0]
             raise UserError(f"a training step cannot be recorded ({reason}); add --no-graphs") from error
         return graph.replay, result
+
+
+def still_recording() -> bool:
+    """Whether torch's generator is left as if recording, as torch 2.11 leaves it where that fails: it draws no more."""
+    try:
+        torch.rand((), device="cuda")
+    except RuntimeError as error:
+        return not lacks_memory(error)
+    return False
 
 
 @contextmanager

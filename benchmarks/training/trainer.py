@@ -182,6 +182,8 @@ class Trainer:
         if state.epoch == training.first_fixed and state.position == 0:
             learner.measure_statistics(self._statistics_batches())
         learner.train_mode(fixed=state.epoch >= training.first_fixed)
+        if learner.replays:
+            learner.replays.retry()
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
             progress = (state.epoch + state.position / steps) / training.epochs

@@ -204,6 +204,8 @@ def test_evaluation_batches_contain_every_image_that_the_protocol_keeps(order):
     batches = evaluation_batches(samples, config(order=order), 4, scales)
     assert sorted(name for b in batches for name in b.ids) == sorted(f"made_{n}" for n in range(40))
     assert all(len(b.ids) <= 4 for b in batches)
+    parts = [evaluation_batches(samples, config(order=order), 4, scales, part=slice(k, None, 3)) for k in range(3)]
+    assert [[b.ids for b in part] for part in parts] == [[b.ids for b in batches[k::3]] for k in range(3)]
     alone = {b.ids[0]: b.views for b in evaluation_batches(samples, config(order=order), 1, scales)}
     for batch in batches:
         for row, name in enumerate(batch.ids):

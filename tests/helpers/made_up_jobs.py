@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import Lost, UserError
 from hmerbench.benchmarks.jobs.place import Place
 
 
@@ -29,6 +29,10 @@ def is_killed(*_: object) -> None:
 
 def loses_its_gpu(place: Place) -> None:
     raise RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be reported later")
+
+
+def loses_a_process(place: Place) -> None:
+    raise Lost("a process that reads was lost")
 
 
 def lacks_room(place: Place) -> None:

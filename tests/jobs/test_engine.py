@@ -14,14 +14,24 @@ import torch
 
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.jobs.engine import CONTROL, LOG, PIPE, RECOVERY, MultiProcessService, Placing, Processes
-from hmerbench.benchmarks.jobs.place import Bystander, Died, Here, Place
+from hmerbench.benchmarks.jobs.engine import (
+    CLIENTS,
+    CONTROL,
+    LOG,
+    PIPE,
+    RECOVERY,
+    MultiProcessService,
+    Placing,
+    Processes,
+)
+from hmerbench.benchmarks.jobs.place import Bystander, Died, Here, Killed, Place
 from tests.helpers.made_up_jobs import (
     asks_for_its_device,
     crashes,
     ends,
     fails,
     lacks_room,
+    loses_a_process,
     loses_its_gpu,
     wait_for,
     waits,
@@ -31,30 +41,33 @@ from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_config
 
 PROBE = "hmerbench.benchmarks.jobs.engine.PROBE"
+QUIT = ["quit", "-t", "20"]  # at the latest: a server may hang
 
 
 def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.RECOVERY", 0)
-    processes = Processes(archive, tmp_path, tmp_path, 6)
+    processes = Processes(archive, tmp_path, tmp_path, 7)
     processes.start("one", ends, "written")
     processes.start("two", fails)
     processes.start("three", waits, "pid")
     processes.start("four", crashes)
     processes.start("five", loses_its_gpu)
     processes.start("six", lacks_room)
+    processes.start("seven", loses_a_process)
     os.kill(int(wait_for(tmp_path / "pid")), signal.SIGKILL)
     ended: dict[str, Exception | None] = {}
-    while len(ended) < 6:
+    while len(ended) < 7:
         ended |= processes.ended(10)
     assert ended["one"] is None and (tmp_path / "written").read_text() == "foreign"
     assert isinstance(ended["two"], UserError) and str(ended["two"]) == "a fix"
     assert (tmp_path / "two.log").read_text() == "a line on stderr\n"
-    assert isinstance(ended["three"], Died) and "killed by SIGKILL" in str(ended["three"])
+    assert isinstance(ended["three"], Killed) and "killed by SIGKILL" in str(ended["three"])
     assert str(ended["four"]) == f"KeyError: '2016'; {tmp_path}/four.log shows where"
     assert "in crashes" in (tmp_path / "four.log").read_text()
-    assert isinstance(ended["five"], Died)  # so it is started again
+    assert type(ended["five"]) is Died  # so it is started again
     assert str(ended["five"]) == f"its GPU failed (CUDA error: unspecified launch failure); see {tmp_path}/five.log"
-    assert isinstance(ended["six"], Died) and str(ended["six"]) == f"CUDA error: out of memory; see {tmp_path}/six.log"
+    assert type(ended["six"]) is Died and str(ended["six"]) == f"CUDA error: out of memory; see {tmp_path}/six.log"
+    assert type(ended["seven"]) is Killed and str(ended["seven"]).startswith("a process that reads was lost; see")
     assert processes.ended(0) == {}
 
 
@@ -155,9 +168,11 @@ def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypa
 
 @pytest.fixture
 def control(tmp_path: Path, monkeypatch) -> Path:
-    """A program in the service's place that writes down how it is called; `said` has its words."""
-    program = tmp_path / CONTROL
-    program.write_text(f'#!/bin/sh\necho "$* $(cat -)" >> {tmp_path}/said\n')
+    """A program in the service's place that writes down how it is called, where it begins with the GPUs that it is to
+    see; `said` has its words."""
+    program, see = tmp_path / CONTROL, '[ "$1" != -d ] || set -- "$1" $CUDA_VISIBLE_DEVICES\n'
+    program.write_text(f'#!/bin/sh\n{see}echo "$* $(cat -)" >> {tmp_path}/said\n')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv(PIPE, raising=False)
@@ -170,7 +185,7 @@ def test_it_is_started_for_the_processes_to_come_and_ended(control: Path, monkey
     service = MultiProcessService()
     assert (folder := os.environ[PIPE]) == os.environ[LOG] and Path(folder).is_dir()
     service.stop()
-    assert control.read_text().split() == ["-d", "quit"] and PIPE not in os.environ and not Path(folder).exists()
+    assert control.read_text().split() == ["-d", *QUIT] and PIPE not in os.environ and not Path(folder).exists()
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -188,11 +203,23 @@ def test_jobs_that_share_it_with_one_that_is_killed_are_stopped(
     os.kill(int(wait_for(tmp_path / "first")), signal.SIGKILL)
     wait_for(tmp_path / "second")
     ended = processes.ended(10)
-    assert type(ended["one"]) is Died and other.is_alive() is not shared
+    assert type(ended["one"]) is Killed and other.is_alive() is not shared
     assert shared is (str(ended.get("two")) == "stopped, as one, which shared its GPU, was killed")
-    assert control.read_text().split() == (["-d", "quit", "-d"] if shared else ["-d", "quit"])
+    assert control.read_text().split() == ["-d", *QUIT, *["-d"] * shared]
     assert (PIPE in os.environ) is shared
     assert not shared or isinstance(ended["two"], Bystander)
+    processes.stop()
+
+
+@pytest.mark.parametrize(("works", "readers"), [(True, CLIENTS // 15 - 1), (False, 4)])
+def test_it_has_room_for_all_processes_that_read(
+    works: bool, readers: int, control: Path, archive: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(PROBE, "" if works else "raise SystemExit(1)")
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.usable_gpus", lambda: 1)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.cores", lambda: 64)
+    processes = Processes(archive, tmp_path, tmp_path, 15)
+    assert processes.cores == readers
     processes.stop()
 
 

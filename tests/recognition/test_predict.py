@@ -10,7 +10,7 @@ import torch
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import Sample
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import Lost, UserError
 from hmerbench.benchmarks.recognition import predict
 from hmerbench.benchmarks.recognition.predict import ranked, recognize
 from hmerbench.evaluation.symlg import Unconverted, from_latex
@@ -172,6 +172,16 @@ def test_several_processes_read_what_one_does(tmp_path, monkeypatch) -> None:
     assert written[0] == written[1] and all(len(text.splitlines()) > 3 for text in written[0])
 
 
+@pytest.mark.parametrize(("cores", "gib", "processes"), [(16, 139, 8), (4, 139, 4), (16, 23, 2), (16, 3, 1)])
+def test_as_many_processes_read_as_have_cores_and_free_memory(
+    cores: int, gib: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hmerbench.benchmarks.environment.own_cores", lambda: cores)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gib << 30, 139 << 30))
+    assert predict.search_processes(torch.device("cuda")) == processes
+    assert predict.search_processes(torch.device("cpu")) == 1
+
+
 def test_a_process_that_is_killed_ends_the_reading(tmp_path, monkeypatch) -> None:
     """For want of memory, say: what it was to read was waited for, for ever."""
     archive = tiny_archive(tmp_path / "data")
@@ -179,5 +189,5 @@ def test_a_process_that_is_killed_ends_the_reading(tmp_path, monkeypatch) -> Non
     monkeypatch.setattr(predict, "get_context", {"spawn": forked()}.__getitem__)
     monkeypatch.setattr(predict, "search_processes", lambda device: 2)
     monkeypatch.setattr(predict, "_read_part", is_killed)
-    with pytest.raises(UserError, match="a process that reads was lost; run the same command again to go on"):
+    with pytest.raises(Lost, match="a process that reads was lost; run the same command again to go on"):
         predict.predict(run, open_archive(archive), ["2014"])

@@ -2,6 +2,8 @@
 
 import gc
 import re
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,7 +20,7 @@ from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.environment import Execution, best_device
-from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import Lost, UserError
 from hmerbench.benchmarks.performance.bench import with_torch_dropout
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runtime import CORES
@@ -27,6 +29,7 @@ from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.trainer import Trainer
 from hmerbench.models.comer import Words
+from tests.helpers.paths import ROOT
 from tests.helpers.recording import GRAPHS, LACKING, rehearsed
 from tests.helpers.tiny import tiny_config
 
@@ -103,8 +106,14 @@ def test_no_recording_without_free_memory(capsys):
         batch = inputs(8)
         assert replays.micro_step(lambda batch: batch.targets[0].sum(), batch, 0) == batch.targets[0].sum()
         replays.update(lambda: None)
+    assert len(attempts) == 1
+    replays.retry()
+    replays.update(lambda: None)
+    assert len(attempts) == 2
     replays.give_up()
-    assert replays.record(lambda: None) is None and len(attempts) == 1  # its recorder is gone, and what that kept
+    replays.retry()
+    assert replays.full and replays.record(lambda: None) is None  # its recorder is gone, and what that kept
+    assert len(attempts) == 2
     assert "no memory for more than 0 recorded steps" in " ".join(capsys.readouterr().err.split())
 
 
@@ -167,6 +176,14 @@ def test_steps_are_recorded_anew_when_statistics_become_fixed(archive, tmp_path,
     recording(recorder)
     trained(config, archive, tmp_path, CPU)
     assert {True, False} == set(launched)
+
+
+def test_every_epoch_tries_to_record_again(archive, tmp_path, recording):
+    """Memory that others took may be free."""
+    config, attempts = tiny_config(archive, GRAPHS), []
+    recording(lambda work: attempts.append(work))
+    trained(config, archive, tmp_path, CPU)
+    assert len(attempts) == config.training.epochs > 1
 
 
 def test_what_is_recorded_anew_keeps_to_the_limit_that_memory_set(archive, monkeypatch):
@@ -355,11 +372,16 @@ def test_recording_keeps_the_allocators_cache(monkeypatch):
     def scarce() -> Tensor:
         raise LACKING
 
+    left_as_if_recording = False
+    monkeypatch.setattr("hmerbench.benchmarks.training.cuda_graphs.still_recording", lambda: left_as_if_recording)
     assert record(scarce) is None and record.failed  # destroyed, it would free what other graphs compute in
     ending = "the recording was invalidated"  # ending usually fails, too, after a shortage of memory
     assert record(scarce) is None
     ending = "CUDA error: out of memory\nmore"  # the driver's, for the graph
     assert record(lambda: torch.tensor(3.0)) is None
+    left_as_if_recording = True
+    with pytest.raises(Lost, match="CUDA error: out of memory, to record a training step; run the same command again"):
+        record(lambda: torch.tensor(3.0))
     ending = ""
     free = 3  # plus 1 that the allocator holds: less than a twentieth of 100
     held = 26
@@ -400,6 +422,29 @@ def test_a_step_reads_nothing_back(archive, tmp_path):
     assert {"convolution_backward", "_fused_adamw_"} <= operations.names
     waiting = {"_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "lift_fresh"}
     assert not waiting & operations.names
+
+
+WITHOUT_MEMORY = """
+import torch
+from hmerbench.benchmarks.errors import Lost
+from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, own_stream
+device = torch.device("cuda:0")
+with own_stream(device):
+    x = torch.ones(8, device=device)
+    try:
+        dropped = torch.nn.functional.dropout
+        assert CudaRecord()(lambda: dropped(x).sum() + torch.empty(1 << 42, device=device)[0]) is None
+    except Lost as lost:
+        print(lost)
+    else:
+        dropped(x).sum().item()
+"""
+
+
+@needs_gpu
+def test_a_recording_that_lacks_memory_on_a_gpu_leaves_torch_usable_or_says_so():
+    """In a process of its own: torch 2.11 is of no more use after that."""
+    subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=True, cwd=ROOT, timeout=120)
 
 
 @needs_gpu
