@@ -51,10 +51,10 @@ def nested(
     from hmerbench.benchmarks.printing import show
     from hmerbench.benchmarks.report import nested
 
-    sets = open_archive(mne, trains=False)
-    table = nested.nested_rows(open_archive(crohme), sets, results)
+    sets, whole = open_archive(mne, trains=False), open_archive(crohme)
+    table = nested.nested_rows(whole, sets, results)
     show("nested formulas", table)
-    for path in nested.write_nested(table, {name: len(sets.captions(name)) for name in sets.splits}, results):
+    for path in nested.write_nested(table, sets, whole, results):
         print(path)
 
 

@@ -60,7 +60,8 @@ def nested_rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, 
         verdicts = [
             {(split, row.id): row for split in crohme.tests for row in run.expressions(split).values()} for run in runs
         ]
-        row = {"recipe": recipe, "preset": preset, "seeds": str(len(runs))}
+        source = "external" if any(run.external for run in runs) else "reproduced"
+        row = {"recipe": recipe, "preset": preset, "source": source, "seeds": str(len(runs))}
         for name, wanted in places.items():
             row[name] = _rate([[bool(each[place].token_exact) for place in wanted] for each in verdicts], wanted)
         row[NEW] = read_of_new(runs, mne, results)
@@ -85,15 +86,39 @@ def read_of_new(runs: Sequence[RunFolder], mne: Archive, results: Path) -> str:
     return text if len(read) == len(runs) else f"{text}, {counted(len(read), 'seed')}"
 
 
-def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
-    columns = list(table[0])
+def also_trained_on(crohme: Archive, mne: Archive, results: Path) -> str:
+    """How many captions of N3 are in CROHME's training set, and how many of these, and of the others, each run that has
+    read N3 got right."""
+    captions, known = mne.captions(NEW), {*map(tuple, crohme.captions("train").values())}
+    old = {id_ for id_, tokens in captions.items() if tuple(tokens) in known}
+    text = f"{len(old)} of its captions are captions of CROHME's training set, too"
+    for file in sorted((results / "nested").glob("*/*.tsv")):
+        found = read_predictions(file)
+        right = {id_ for id_, tokens in captions.items() if tokens_of(found.get(id_, "")) == tokens}
+        others = f"of the {len(captions) - len(old):,} others, {len(right - old)}"
+        text += f"; of these, `{file.parent.name}/{file.stem}` reads {len(right & old)} right, {others}"
+    return text
+
+
+def write_nested(table: Sequence[Mapping[str, str]], mne: Archive, crohme: Archive, results: Path) -> list[Path]:
+    sizes = {name: len(mne.captions(name)) for name in mne.splits}
+    columns = [name for name in table[0] if name != "source"]
+    ours = [row | {"preset": row["preset"] + "†" * (row["source"] == "external")} for row in table]
     empty = dict.fromkeys(columns, "–")
     reported = [
         empty | {"recipe": f"{name} (reported)"} | dict(zip((*TAKEN, NEW), rates, strict=True))
         for name, rates in REPORTED.items()
     ]
-    page = from_template("nested.md", columns=columns, rows=[*reported, *table], taken=TAKEN, new=NEW, sizes=sizes)
-    return write_texts({results / "nested.csv": csv_text(columns, table), results / "nested.md": page})
+    trained_on = also_trained_on(crohme, mne, results) if NEW in mne.tests else ""
+    told = {
+        "taken": TAKEN,
+        "new": NEW,
+        "sizes": sizes,
+        "trained_on": trained_on,
+        "marked": any("†" in row["preset"] for row in ours),
+    }
+    page = from_template("nested.md", columns=columns, rows=[*reported, *ours], **told)
+    return write_texts({results / "nested.csv": csv_text([*table[0]], table), results / "nested.md": page})
 
 
 def _rate(right: Sequence[Sequence[bool]], places: Sequence[Place]) -> str:

@@ -58,6 +58,12 @@ def test_what_was_read_of_n3_is_counted_by_its_captions(tmp_path: Path) -> None:
         write_atomically(tmp_path / f"nested/comer-fusion/{run.path.name}.tsv", tsv(read))
         expected = "25.00 (1.6–86.9)" if run is runs[-1] else "25.00 (4.6–69.9), 1 seed"
         assert nested.read_of_new(runs, mne, tmp_path) == expected
+    trained = Mock(**{"captions.return_value": {"a": truth, "b": ["y"]}})
+    assert nested.also_trained_on(trained, mne, tmp_path) == (
+        "1 of its captions are captions of CROHME's training set, too"
+        "; of these, `comer-fusion/medium-seed7` reads 1 right, of the 3 others, 0"
+        "; of these, `comer-fusion/medium-seed8` reads 1 right, of the 3 others, 0"
+    )
     third = RunFolder(tmp_path / "reproduced/comer-fusion/medium-seed9", tiny_config(archive))
     assert nested.read_of_new([*runs, third], mne, tmp_path) == "25.00 (1.6–86.9), 2 seeds"
 
