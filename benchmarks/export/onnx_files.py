@@ -239,7 +239,7 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
     table = [
         {"test set": set_name(run, split), "n": f"{score.n:,}"}
         | {metric.heading: f"{score.printed(metric)} %" for metric in TABULATED}
-        | {"95 % interval": f"{score.ci95[0]:.1f}–{score.ci95[1]:.1f}"}
+        | {"95 % interval over images": f"{score.ci95[0]:.1f}–{score.ci95[1]:.1f}"}
         for split, score in run.scores.items()
     ]
     return from_template(
@@ -250,6 +250,7 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         preset=config.preset,
         seed=config.seed,
         start=config.start.clause,
+        external=run.external,
         parameters=sum(parameter.numel() for parameter in recognizer.model.parameters()) / 1e6,
         weights=weights,
         scores=markdown(table),

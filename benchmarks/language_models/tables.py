@@ -91,7 +91,8 @@ def write_language_tables(built: Mapping[str, pd.DataFrame], folder: Path) -> li
     """Write every table as CSV and, but for the curves, Markdown; return the paths."""
     texts = {}
     for name, table in built.items():
-        texts[folder / f"{name}.csv"] = table.to_csv(index=False, float_format="%.7g")
+        whole = table.astype(dict.fromkeys({"parameters"} & {*table}, "Int64"))
+        texts[folder / f"{name}.csv"] = whole.to_csv(index=False, float_format="%.7g")
         if title := TITLES.get(name):
             note = f"\n{NOTE}\n" if name == "language" else ""
             texts[folder / f"{name}.md"] = f"**{title}**\n\n{markdown(table.map(_cell))}\n{note}"

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain, cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,8 @@ def bench_server(results: Path, requests: int, options: Sequence[str]) -> str:
             with ThreadPoolExecutor(4) as clients:
                 slow.extend(clients.map(lambda _: trickle(port, 40), range(4)))
 
-        mixed = [bad[i % len(bad)] if i % 2 else good[i % CLIENTS] for i in range(requests)]
+        pairs = chain.from_iterable(zip(cycle(good), cycle(bad), strict=False))  # so that every kind comes
+        mixed = [*islice(pairs, requests)]
         phase(f"{CLIENTS} clients, every other request bad, and 4 slow clients", mixed, slowly)
         phase("transparent pictures of 49 million pixels", [png(cross(LARGE), "RGBA")] * 8)
         phase("pictures of 99 million pixels", [png(cross(HUGE))] * 8)

@@ -34,7 +34,7 @@ from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring.stats import spread_between_runs
 
 VERDICTS = ("supported", "not supported", "contradicted", "open")
-CASES = {"coverage": "a", "order": "b", "lengths": "c", "bttr": "d"}
+CASES = {"coverage": "a", "order": "b", "lengths": "c", "bttr": "d", "tree": "e"}
 POWER = 0.8
 SEEDS_OF_SPREAD = 5  # behind each of the published deviations (reference.yaml)
 

@@ -119,6 +119,7 @@ def number_range(values: Collection[float]) -> str:
 
 
 COST, READS = "training a row of Table 1", f"Fusion's ExpRate on CROHME {YEAR}"  # headings
+FORMER = " (an earlier form)"  # of the preset
 
 
 def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
@@ -133,7 +134,7 @@ def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
         cost = _minutes(chain.from_iterable(rows.values()))
         cost += f", {', '.join(known)}" if 0 < len(known) < len(ORDER) else ""
         rates = [run.scores[YEAR].exprate for run in fusion if YEAR in run.scores]
-        reads = f"{mean(rates):.1f} %{' (an earlier form)' * any(map(_changed_since, fusion))}" if rates else ""
+        reads = f"{mean(rates):.1f} %{FORMER * any(map(_changed_since, fusion))}" if rates else ""
         if preset == "paper":
             cost = cost or f"{reference()['training']} (reported)"
             reads = reads or f"{REPORTED['comer-fusion']:.1f} % (reported)"
@@ -149,8 +150,9 @@ def _runs(preset: str, recipe: str, root: Path = COMMITTED) -> list[RunFolder]:
 
 def _minutes(runs: Iterable[RunFolder]) -> str:
     """Core-minutes of training; empty where none are known."""
-    minutes = number_range([minutes for run in runs if (minutes := run.core_minutes)])
-    return f"{minutes} core-minutes" if minutes else ""
+    timed = [run for run in runs if run.core_minutes]
+    minutes = number_range([run.core_minutes for run in timed])
+    return f"{minutes} core-minutes{FORMER * any(map(_changed_since, timed))}" if minutes else ""
 
 
 def _changed_since(run: RunFolder) -> bool:

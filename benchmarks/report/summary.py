@@ -165,7 +165,11 @@ class Summary:
         lines = dict[tuple[str, ...], Cells]()
         of_runs = [row for row in self.rows if row["dataset"] in crohme().tests]
         for row in sorted(of_runs, key=lambda row: position(row["recipe"])):
-            named = {"model": model_name(row["recipe"]), "preset": f"`{row['preset']}`", "seeds": str(row["seeds"])}
+            named = {
+                "model": model_name(row["recipe"]) + "†" * (row["source"] == "external"),
+                "preset": f"`{row['preset']}`",
+                "seeds": str(row["seeds"]),
+            }
             line = lines.setdefault((*named.values(), row["source"]), named)
             line |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}
         if not lines:

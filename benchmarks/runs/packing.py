@@ -87,13 +87,14 @@ def card(run: RunFolder, parameters: int) -> str:
     lines = [
         f"# {run.recipe}, preset {run.preset}, seed {run.seed}",
         "",
+        *(["Trained wholly or in part by a program that is lost, not by this suite.", ""] if run.external else []),
         f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set and what its preset adds: "
         f"{counted(len(run.history), 'epoch')} in {run.seconds[-1] / 60:.0f} minutes{run.settings.start.clause}. "
         f"Epoch selected by: {run.settings.select}.",
         f"Hardware: {run.hardware}, CPU threads: {environment.get('threads', 'unknown')}; "
         f"revision {environment.get('revision', 'unknown')}; versions in environment.json.",
         "",
-        f"| set | n | {' | '.join(metric.heading for metric in TABULATED)} | 95 % interval |",
+        f"| set | n | {' | '.join(metric.heading for metric in TABULATED)} | 95 % interval over images |",
         f"|---|--:|{'--:|' * len(TABULATED)}---|",
     ]
     for name, score in run.scores.items():

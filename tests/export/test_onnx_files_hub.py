@@ -14,7 +14,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export import onnx_files as hub
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
-from tests.helpers.paths import MEDIUM
+from tests.helpers.paths import MEDIUM, ROOT
 
 KEYS = {"task": {"type", "name"}, "dataset": {"type", "name", "split"}}  # of huggingface_hub's EvalResult
 
@@ -33,6 +33,7 @@ def test_the_card_tells_the_scores_of_the_run(medium: Recognizer) -> None:
             " +", " ", body
         )  # columns are aligned
     assert "{" not in body.replace("`", "") and "starting from" not in body
+    assert "Trained by hmerbench,\nthe recipe" in body
     assert yaml.safe_load(front)["license"] == hub.LICENSE
 
 
@@ -43,8 +44,14 @@ def test_the_card_names_the_weights_it_started_from(medium: Recognizer) -> None:
     assert "seed 7, starting from the weights of comer-fusion/large-seed7 (SHA-256 0123456789abcdef…): 1.3 M" in body
 
 
+def test_the_card_of_an_external_run_does_not_say_that_the_suite_trained_it(medium: Recognizer) -> None:
+    external = RunFolder(ROOT / "results/reproduced/bttr/large-seed7")
+    body = hub.card(medium, external, "float16")
+    assert "Trained wholly or in part by a program that is lost,\nthe recipe" in body and "Trained by" not in body
+
+
 def test_the_card_of_other_data_says_nothing_of_crohme(medium: Recognizer) -> None:
-    own: Any = SimpleNamespace(data="foreign", read_data="foreign", scores=RunFolder(MEDIUM).scores)
+    own: Any = SimpleNamespace(data="foreign", read_data="foreign", scores=RunFolder(MEDIUM).scores, external=False)
     _, front, body = hub.card(medium, own, "float16").split("---\n", 2)
     said = yaml.safe_load(front)
     assert said["license"] == "other" and "crohme" not in said["tags"]

@@ -51,5 +51,5 @@ def test_the_plan_knows_the_minutes_of_a_measured_preset(tmp_path: Path) -> None
         config = resolve("comer-fusion", preset, 7).changed({"data.name": data})
         return expected_time(RunFolder(tmp_path / config.run_name, config))
 
-    assert expected("large") == "380 core-minutes"
+    assert expected("large") == "380 core-minutes (an earlier form)"
     assert expected("gpu") == expected("large", "embedded") == "unknown"

@@ -62,7 +62,9 @@ def test_a_packed_run_is_small_and_complete(run: Path, tmp_path: Path) -> None:
     assert (target / "best.safetensors").stat().st_size < 0.7 * (run / "best.safetensors").stat().st_size
     exprate = json.loads((run / "scores/2014.json").read_text())["exprate"]
     card = (target / "README.md").read_text()
-    assert f"| 2014 | 5 | {exprate:.2f} |" in card and "starting from" not in card
+    assert f"| 2014 | 5 | {exprate:.2f} |" in card and "starting from" not in card and "lost" not in card
+    (run / "environment.json").write_text('{"versions": {"torch": "2.11.0"}}')
+    assert "Trained wholly or in part by a program that is lost" in (pack(run) / "README.md").read_text()
 
 
 def test_the_card_of_a_fine_tuned_run_names_the_weights_it_started_from(run: Path) -> None:
@@ -80,7 +82,7 @@ def test_committed_cards_have_the_headings_of_new_ones() -> None:
     columns = "".join(
         f" {metric.heading} \\|" if metric.always else f"( {metric.heading} \\|)?" for metric in TABULATED
     )
-    headings = re.compile(rf"^\| set \| n \|{columns} 95 % interval \|$", re.MULTILINE)
+    headings = re.compile(rf"^\| set \| n \|{columns} 95 % interval over images \|$", re.MULTILINE)
     assert cards and all(headings.search(card) for card in cards)
 
 
