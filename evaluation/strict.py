@@ -281,8 +281,12 @@ def rows_of(
         if header and not all(set(names) & set(header) for names in needed):
             shown = printable(", ".join(header)[:80])
             raise InputError(f"{where}: its columns are {shown}; name them {what} in the first line")
+        began = reader.line_num + 1
         for row in reader:
             place = f"{where}, line {reader.line_num}"
+            if delimiter == "\t" and reader.line_num > began and any("\t" in cell for cell in row):
+                raise InputError(f"{where}, line {began}: a quotation mark is not closed; close it, or leave it out")
+            began = reader.line_num + 1
             if row and len(row) != len(header):
                 raise InputError(f"{place}: {len(row)} fields under {len(header)} columns; correct the row")
             if row:

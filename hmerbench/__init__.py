@@ -45,8 +45,9 @@ def score(
 
     `predictions`: LaTeX by id, or a file or folder in a form that `hmerbench score` takes. `ground_truth`: LaTeX by id,
     `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT`, or a folder of .lg. `tokenize` splits raw LaTeX (`\frac{1}{2}`) into tokens
-    first. `reading` and `edition` choose the official tools' versions, by default the paper's; `name` is the set's in
-    the signature, by default that of the split. Raises `hmerbench.evaluation.InputError`, a ValueError of one line.
+    first, also of a ground truth given by id. `reading` and `edition` choose the official tools' versions, by default
+    the paper's; `name` is the set's in the signature, by default that of the split. Raises
+    `hmerbench.evaluation.InputError`, a ValueError of one line.
 
     >>> score({"a": "x ^ 2", "b": "1"}, {"a": "x ^ { 2 }", "b": "7"}).score.exprate
     50.0
@@ -55,12 +56,14 @@ def score(
     from hmerbench.evaluation.scoring.inputs import GroundTruth, composed, from_captions
     from hmerbench.evaluation.scoring.score import evaluate
     from hmerbench.evaluation.symlg import rules
+    from hmerbench.evaluation.symlg.formula import tokenize as tokens_in
 
     for what, given in (("predictions", predictions), ("ground truth", ground_truth)):
         if isinstance(given, Mapping):
             _check(given, what)
     if isinstance(ground_truth, Mapping):
-        captions = {composed(key): latex.split() for key, latex in ground_truth.items()}
+        split = {key: " ".join(tokens_in(latex)) if tokenize else latex for key, latex in ground_truth.items()}
+        captions = {composed(key): latex.split() for key, latex in split.items()}
         if len(captions) < len(ground_truth):
             raise InputError("ground truth: an id occurs twice, its accents composed and decomposed; keep one")
         truth = GroundTruth(dict(from_captions(captions, "ground truth")), captions)

@@ -117,6 +117,21 @@ def test_scoring_needs_the_base_install_alone(place: Path, words: list[str], say
     assert (done.returncode, says in done.stdout) == (0, True), done
 
 
+def test_a_card_is_not_written_into_the_package(place: Path) -> None:
+    words = {"systems": ".", "predictions": "2014=p.tsv", "name": "M", "paper": "P", "year": "2024", "license": "MIT"}
+    words |= {"url": "https://example.org", "training": "crohme", "trained-on": "all"}
+    options = [f"--{name}={value}" for name, value in words.items()]
+    done = run(place, "-m", "hmerbench", "scoreboard", "add", "mine", *options)
+    assert done.returncode == 1 and done.stderr.endswith("add the card to one with --cards evaluation/scoreboard\n")
+
+
+def test_a_truth_by_id_is_split_like_predictions() -> None:
+    raw, tokens = {"a": r"\frac{12}{x}"}, {"a": r"\frac { 1 2 } { x }"}
+    for truth in (raw, tokens):
+        assert hmerbench.score(raw, truth, tokenize=True).score.exact == 1
+    assert hmerbench.compare(raw, tokens, raw, tokenize=True).exact_a == 1
+
+
 def test_what_needs_more_says_what(place: Path) -> None:
     done = run(place, "-m", "hmerbench", "recognize", str(CIRCLE))
     assert done.returncode == 1 and "pip install 'hmerbench[recognize]'" in done.stderr and done.stderr.count("\n") == 1

@@ -68,6 +68,8 @@ def score(
     results: Results = RESULTS,
 ) -> None:
     """Score predictions in files as the CROHME scorer does, or those of a run for --years, by default all."""
+    if folder is not None and folder.is_file():
+        raise UserError(f"{folder}: is no run folder; give a file of predictions as --predictions, with --ground-truth")
     if folder is not None:
         refuse_others(context, {"folder", "crohme", "years", "results", "unseen", "training"}, "a run folder")
         return _score_run(folder, crohme, years, results, training if unseen or training else None)

@@ -129,6 +129,8 @@ def _count(
     fields = score.signature.split("|")
     board.signatures[year] = "|".join(field for field in fields if not field.startswith(("tok:", "wrap:")))
     board.notes += [f"{system.key}, {year}: {note}" for note in result.notes]
+    if "wrap:removed" in fields and not system.card.wrapped:
+        board.notes.append(f"{system.key}, {year}: wrap:removed is not on the card; add `wrapped: true`")
     board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
     for rules in RULES:
         counts = vars(score) if rules == PAPER else in_process(result.predictions, graphs, rules).counts

@@ -59,6 +59,7 @@ class Card(Strict):
     selection: Line = "not stated"  # how the epoch was selected
     convention: Line = "not stated"  # whether it writes \\limits
     tokenize: bool = False  # the predictions are raw LaTeX
+    wrapped: bool = False  # of some, more is removed around the formula than the official scorer removes
     files: dict[Year, PredictionFile] = Field(default={})
     reported: list[Reported] = Field(default=[])
     note: str = ""

@@ -28,7 +28,7 @@ from hmerbench.evaluation.scoreboard.board import (
     Row,
     make_board,
 )
-from hmerbench.evaluation.scoreboard.card import SYSTEM, SYSTEM_RULE, YEARS, Card, System, read_cards
+from hmerbench.evaluation.scoreboard.card import CARDS, ROOT, SYSTEM, SYSTEM_RULE, YEARS, Card, System, read_cards
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.metrics import BUCKETS
 from hmerbench.evaluation.symlg.formula import formula_of, untokenized
@@ -97,17 +97,20 @@ def add(key: str, predictions: Sequence[str], said: Mapping[str, object], system
     target = cards / f"{key}.yaml"
     if not SYSTEM.fullmatch(key):
         raise InputError(f"{key}: choose another name; {SYSTEM_RULE}")
+    if cards == CARDS and not (ROOT / "pyproject.toml").is_file():
+        raise InputError(f"{CARDS}: is in no checkout; add the card to one with --cards evaluation/scoreboard")
     if not cards.is_dir():
         raise InputError(f"{cards}: there is no such folder; make it, or give another (--cards)")
     if target.exists():
         raise InputError(f"{target}: this card exists; choose another name, or delete it first")
-    files, raw = {}, False
+    files, formulas, wrapped = {}, [], False
     for given in predictions:
         year, equals, name = given.partition("=")
         if not equals or year not in YEARS or year in files:
             raise InputError(f"{given}: must be YEAR=FILE with a year of {', '.join(YEARS)}, each given once")
         texts = read_predictions(Path(name))  # refuses what cannot be scored
-        raw = raw or any(untokenized(formula_of(text)) for text in texts.values())
+        formulas += map(formula_of, texts.values())
+        wrapped = wrapped or bool(texts.unofficial)
         files[year] = Path(name)
     if folders := [path for path in files.values() if path.is_dir()]:
         raise InputError(f"{folders[0]}: this is a folder, but a card names files; zip it")
@@ -115,7 +118,8 @@ def add(key: str, predictions: Sequence[str], said: Mapping[str, object], system
     for year, path in files.items():
         place = Path(key) / f"{year}{path.suffix}"
         entries[year] = {"path": place.as_posix(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    card = {**said, "tokenize": raw, "files": entries}
+    raw = sum(map(untokenized, formulas))
+    card = {**said, "tokenize": raw > len(formulas) / 2, "wrapped": wrapped, "files": entries}
     validated(Card, card, target)
     for year, path in files.items():  # before the card, which without them would stand in the way of another try
         place = systems / entries[year]["path"]
@@ -124,6 +128,7 @@ def add(key: str, predictions: Sequence[str], said: Mapping[str, object], system
             shutil.copyfile(path, place)
     text = yaml.safe_dump(card, sort_keys=False, allow_unicode=True, width=118)
     results_folder.replace(str(target), text)
+    print(f"{raw} of {len(formulas)} predictions are raw LaTeX: tokenize: {str(card['tokenize']).lower()}")
     print(f"{printable(target)}: written; add what its authors report, then make scoreboard")
 
 
@@ -189,7 +194,8 @@ def _ranking(board: Board, systems: Sequence[System]) -> str:
         rates, whole = [_rate(board.row(system.key, year)) for year in (*board.years, TOGETHER)], together[system.key]
         facts = [_name(system), rank if whole else "–", escaped(system.card.parameters)]
         lines.append([*facts, *rates, _against(whole), whole.get("group", "–")])
-    return table(["system", "rank", "parameters", *board.years, TOGETHER, "against CoMER", "group"], lines)
+    ranks = table(["system", "rank", "parameters", *board.years, TOGETHER, "against CoMER", "group"], lines)
+    return ranks if all(together.values()) else f"{ranks}\n\n–: without predictions of every set, a system has no rank."
 
 
 def _against(row: Row) -> str:
@@ -243,8 +249,8 @@ def _lengths(board: Board) -> str:
     for system in (system for system in board.systems if system.card.files):
         rows = [row for row in board.rows if row["system"] == system.key and "missing" in row]  # the paper's rules
         total = {name: sum(row[name] for row in rows) for name in (*LENGTHS, *OFF)}
-        cells = (f"{total[name]} (−{total[f'{name}_short']} +{total[f'{name}_long']})" for name in LENGTHS)
-        lines.append([_name(system), *cells])
+        cells = [f"{total[name]} (−{total[f'{name}_short']} +{total[f'{name}_long']})" for name in LENGTHS]
+        lines.append([_name(system), *(cells if board.row(system.key, TOGETHER) else ["–"] * len(cells))])
     return table(["system", *BUCKETS], lines)
 
 
@@ -254,4 +260,5 @@ def _about(system: System) -> str:
     kept = f"Predictions: {source}, license: {escaped(card.license)}" if card.files else f"Only reported: <{card.url}>"
     text = f"**{_name(system)}**: {escaped(card.paper)}. {kept}."
     text += " Predictions are raw LaTeX, split into tokens first (`tok:split`)." if card.tokenize else ""
+    text += " Of some, more is removed around the formula than officially (`wrap:removed`)." if card.wrapped else ""
     return text + (f" {escaped(' '.join(card.note.split()))}" if card.note else "")

@@ -1,9 +1,9 @@
 """Reads predictions and ground truth from files.
 
 Predictions may be in one file: JSON lines, a JSON list, or a table with a header line (.csv, .tsv). A row has an id
-(`id`, `img_id` or `image`, the name of an image file) and a prediction (`tokens`, `pred` or `latex`: a text, or in JSON
-a list of tokens). Anything else in it is ignored, such as the n-best of `recognize --json`. A JSON mapping has the
-image or id before each prediction.
+(`id`, `img_id` or `image`, the name of an image file) and a prediction in one of the columns TEXTS: a text, or in JSON
+a list of tokens. Two of these are refused, as one may be the truth; anything else in it is ignored, such as the n-best
+of `recognize --json`. A JSON mapping has the image or id before each prediction.
 """
 
 import csv
@@ -33,8 +33,8 @@ MAX_FILES = 200_000
 
 LISTS = (".jsonl", ".json", ".csv", ".tsv")
 IDS = ("id", "img_id", "image")
-TEXTS = ("tokens", "pred", "latex")
-NEEDED = "id (or img_id, image) and tokens (or pred, latex)"
+TEXTS = ("tokens", "pred", "prediction", "predict", "hypothesis", "latex")
+NEEDED = f"id (or {', '.join(IDS[1:])}) and tokens (or {', '.join(TEXTS[1:])})"
 
 _MAPPING = re.compile(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{')  # of ids to rows
 _ID = re.compile(r'[^./\\,"][^/\\,"]*')
@@ -62,6 +62,8 @@ def read_predictions(path: Path, raw: bool = False) -> Predictions:
     if path.is_dir():
         if (tables := sorted(path.glob("predictions/*.tsv"))) and not any(path.glob("*.txt")):
             raise InputError(f"{path}: this is a run folder: give its predictions/{tables[0].name}")
+        if any(path.glob("*.lg")) and not any(path.glob("*.txt")):
+            raise InputError(f"{path}: holds label graphs (.lg); compare these with hmerbench lgeval evaluate")
         entries = FolderStore(path, root="", depth=0).texts(".txt")
     elif not path.is_file():
         raise InputError(f"{path}: there is no such file or folder of predictions")
@@ -118,6 +120,8 @@ def _prediction(row: object, where: str) -> tuple[str, str]:
     id_, text = (next((name for name in known if name in names), None) for known in (IDS, TEXTS))
     if id_ is None or text is None:
         raise InputError(f"{where}: not a JSON object with {NEEDED}")
+    if other := next((name for name in TEXTS if name in names and name != text), None):
+        raise InputError(f"{where}: has {text} and {other}; keep the one that holds the predictions")
     key, latex = names[id_], names[text]
     try:
         latex = " ".join(latex) if isinstance(latex, list) else latex
@@ -233,9 +237,10 @@ def matched(
     if not known:
         where = given if isinstance(given, str) else "the ground truth"
         ours, theirs = next(iter(texts)), next(iter(truth.symlg))
+        named = (path for path in map(PurePosixPath, texts) if path.stem in truth.symlg)  # as files are
+        fix = next((f"drop {path.suffix} from the ids" for path in named), "give their own truth, or its ids")
         raise InputError(
-            f"{predictions}: none of its {len(texts)} ids ({ours}, ...) is in {where} ({theirs}, ...); give their own "
-            "truth, or name a column of image files `image`"
+            f"{predictions}: none of its {len(texts)} ids ({ours}, ...) is in {where} ({theirs}, ...); {fix}"
         )
     return known, truth, len(texts) - len(known)
 

@@ -11,9 +11,11 @@ from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.outcome import Outcome, in_process
 from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.symlg import Rules
-from hmerbench.evaluation.symlg.formula import formula_of, has_text, tokenize, untokenized
+from hmerbench.evaluation.symlg.formula import formula_of, has_text, tokenize, tokens_of, untokenized
+from hmerbench.evaluation.symlg.latex_commands import DROPPED
 
 SHOWN = 5  # of the reasons why predictions do not convert
+FEW = 10  # predictions that may well be equal to their captions
 MARGIN = 30  # characters shown of the beginning or end of a prediction
 NO_FORMULA = ("empty prediction", "empty expression", "no $...$ formula in the file")
 _COMMENT = re.compile(r"^[^\S\n]*%.*", re.MULTILINE)
@@ -38,15 +40,20 @@ def notes_on(
         yield from filter(None, [texts.note()])
         yield from _without_formula(texts, found)
         yield from _untokenized(texts, graphs, found, rules)
+    wrong = {row.id: texts[row.id] for row in rows if row.status == "converted" and not row.exact}
+    if rules:
+        yield from _dropped(wrong, len(texts))
     if truth.captions:
-        wrong = {row.id: texts[row.id] for row in rows if row.status == "converted" and not row.exact}
         yield from _around(wrong, truth.captions)
+        if len(texts) > FEW and all(tokens_of(text) == truth.captions[key] for key, text in texts.items()):
+            yield f"all {len(texts)} predictions are exactly the captions: are they the truth itself?"
 
 
 def left_out(stray: int, missing: int = 0, n: int = 0) -> Iterator[str]:
     """Notes on predictions without ground truth, and on those of n expressions without a prediction."""
     if stray:
-        yield f"{stray} predictions have no ground truth and are left out"
+        have, are = ("prediction has", "is") if stray == 1 else ("predictions have", "are")
+        yield f"{stray} {have} no ground truth and {are} left out"
     if missing:
         yield f"{missing} of {n} expressions have no prediction"
 
@@ -102,6 +109,15 @@ def _other_convention(
             f"{found.counts['exact']} expressions are right; under the truth's convention "
             f"{in_process(texts, graphs, other).counts['exact']} would be"
         )
+
+
+def _dropped(wrong: Mapping[str, str], n: int) -> Iterator[str]:
+    """A note on wrong predictions with commands that the official converter drops with their content."""
+    if held := [found for text in wrong.values() if (found := DROPPED.intersection(tokens_of(text)))]:
+        counts = Counter(command for found in held for command in sorted(found))
+        shown = ", ".join(f"{command} ({count})" for command, count in counts.most_common(SHOWN))
+        told = f"{len(held)} of {n} predictions are wrong and hold commands"
+        yield f"{told} that the official converter drops with their content: {shown}"
 
 
 def _around(wrong: Mapping[str, str], captions: Mapping[str, list[str]]) -> Iterator[str]:

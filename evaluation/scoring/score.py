@@ -64,6 +64,9 @@ def evaluate(
     texts, truth, stray = matched(predictions, ground_truth, raw)
     own = own_scripts()
     if captions is not None:
+        if truth.captions is not None:
+            name = ground_truth if isinstance(ground_truth, str) else "the ground truth"
+            raise InputError(f"{name}: has captions of its own; leave out --captions, which is for a folder of .lg")
         if absent := [key for key in truth.symlg if key not in captions]:
             named = f"{len(absent)} of {len(truth.symlg)} expressions ({absent[0]}{', ...' * (len(absent) > 1)})"
             raise InputError(f"the captions given (--captions) lack those of {named}; add their lines")

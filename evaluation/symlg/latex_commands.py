@@ -100,6 +100,7 @@ TEXTS = frozenset(r"\textrm \text \textbf \textit \texttt \textsf \mbox".split()
 IN_TEXT = frozenset(rf"\{name}" for name in [*"#$%&_{}`'^~\".= oOlLcvu", *"aa AA ss ae AE oe OE ldots char".split()])
 IN_TEXT |= {r"\textasciitilde", r"\textasciicircum", r"\textbackslash"}
 LEFT_OUT = {r"\phantom": "mphantom", r"\boxed": "menclose"}
+DROPPED = STYLES | NEWER_STYLES | TEXTS | LEFT_OUT.keys() | {r"\dfrac", r"\tfrac"}
 SIZES = (r"\displaystyle", r"\textstyle", r"\scriptstyle", r"\scriptscriptstyle")  # pandoc 1.19 knows the first alone
 FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac", r"\binom"])
 CHOICES = {r"\choose": "()", r"\brack": "[]", r"\brace": "{}", r"\bangle": "⟨⟩"}  # between what is above and below

@@ -9,7 +9,7 @@ import pytest
 
 from hmerbench.evaluation import symlg
 from tests.helpers.commands import hmerbench
-from tests.helpers.scored_files import BIN, TRUTH, tex_folder
+from tests.helpers.scored_files import BIN, TRUTH, lg_folder, tex_folder
 
 
 @pytest.fixture
@@ -60,6 +60,8 @@ def test_commands(place: Path, line: str, says: str):
         ),
         (f"score {OF_A} --per-expression no/such/rows.csv", 1, "there is no folder no/such; make it\n"),
         (f"score {OF_A} --per-expression b", 1, "b: exists and is not a file; choose another name"),
+        ("score data.zip", 1, "data.zip: is no run folder; give a file of predictions as --predictions, with --ground"),
+        ("score data.zip --ground-truth data.zip:2014", 1, "give a file of predictions as --predictions"),
         ("no-such-command", 2, "Usage: "),
         ("score", 2, "Usage: "),
     ],
@@ -71,9 +73,17 @@ def test_commands_that_are_refused(place: Path, line: str, status: int, says: st
 
 
 def test_captions_of_another_set_are_refused(place: Path):
+    lg_folder(place / "gt", TRUTH)
     (place / "captions.txt").write_text("e0\ta + b\n")
-    done = hmerbench(*f"score {OF_A} --captions captions.txt".split(), cwd=place)
-    assert done.returncode == 1 and "lack those of 3 of 4 expressions (e1, ...); add their lines" in done.stderr
+    for truth, says in (
+        ("gt", "lack those of 3 of 4 expressions (e1, ...); add their lines\n"),
+        (
+            "data.zip:2014",
+            "data.zip:2014: has captions of its own; leave out --captions, which is for a folder of .lg\n",
+        ),
+    ):
+        done = hmerbench(*f"score --predictions a --ground-truth {truth} --captions captions.txt".split(), cwd=place)
+        assert done.returncode == 1 and done.stderr.endswith(says)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(place: Path):

@@ -368,10 +368,22 @@ def test_the_scoreboard_has_every_system_at_its_rate() -> None:
     figure = from_tables.scoreboard(RESULTS / "scoreboard.csv")
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert sorted(names) == sorted(system.card.name for system in read_cards() if system.card.files)
-    assert names[0].startswith("CoMER") and names[-1].startswith("TexTeller")  # each kind of training data by itself
+    training = {system.card.name: list(from_tables.KINDS).index(system.card.training) for system in read_cards()}
+    assert [training[name] for name in names] == sorted(training[name] for name in names)
     drawn = [np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].lines]
     for points in ([100 * 585 / 986], [55.31, 63.23], [59.33]):  # the released CoMER: rate, interval, reported
         assert points in drawn
+
+
+def test_a_system_with_fewer_sets_stands_after_those_with_all(tmp_path: Path) -> None:
+    text = (RESULTS / "scoreboard.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "scoreboard.csv").write_text("".join(line for line in text if not line.startswith("unimumer,2014,")))
+    figure = from_tables.scoreboard(tmp_path / "scoreboard.csv")
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    cards = {system.key: system.card for system in read_cards()}
+    name, kind, files = (getattr(cards["unimumer"], key) for key in ("name", "training", "files"))
+    same = [card.name for card in cards.values() if card.training == kind and card.files.keys() == files.keys()]
+    assert name == max(same, key=names.index) and len(same) > 1
 
 
 def test_a_system_without_a_card_is_named(tmp_path: Path) -> None:

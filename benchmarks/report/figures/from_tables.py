@@ -136,7 +136,7 @@ KINDS = {
 
 def scoreboard(table: Path) -> Figure:
     """ExpRate under the paper's rules by system, a panel for each test set; systems of one kind of training data stand
-    together, the best first. `table` is results/scoreboard.csv."""
+    together, the best first, those with fewer sets last. `table` is results/scoreboard.csv."""
     chosen = {"reading": PAPER.reading.name, "edition": PAPER.edition.name}
     rows = [row for row in read_table(table) if row["year"] in YEARS and chosen.items() <= row.items()]
     cards = {system.key: system.card for system in read_cards()}
@@ -146,7 +146,8 @@ def scoreboard(table: Path) -> Figure:
     for row in rows:
         rates.setdefault(row["system"], []).append(100 * int(row["exact"]) / int(row["n"]))
     order = list(KINDS)
-    ranked = sorted(rates, key=lambda key: (order.index(cards[key].training), -fmean(rates[key])))
+    rank = {key: (order.index(cards[key].training), -len(found), -fmean(found)) for key, found in rates.items()}
+    ranked = sorted(rates, key=rank.__getitem__)
     sets = sorted({row["year"] for row in rows})
     figure = Figure(figsize=(7.0, 0.55 + 0.24 * len(ranked)), layout="constrained")
     axes = figure.subplots(1, len(sets), sharex=True, sharey=True, squeeze=False)[0]

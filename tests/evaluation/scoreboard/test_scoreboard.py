@@ -111,13 +111,42 @@ def test_the_board(tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatc
     write_card(tmp_path, "longer", dict.fromkeys(YEARS, longer))
     assert "| 6 (−3 +3) |" in markdown(make_board(read_cards(tmp_path / "cards"), tmp_path / "systems", archive))
     assert "part: has no predictions for 2016" in board.notes
-    assert "comer, 2014: 1 predictions have no ground truth and are left out" in board.notes
+    assert "comer, 2014: 1 prediction has no ground truth and is left out" in board.notes
     assert board.row("part", "2016") is None and board.row("part", TOGETHER) is None
     whole = board.row("raw", TOGETHER)
     assert whole and [whole[name] for name in (*COUNTS, "token_exact", "difference")] == [12, 12, 12, 12, 12, 9, 25.0]
     text = markdown(board)
     assert "<img" not in text and "](javascript" not in text and "| – | 1 M | 25.00 (4.6–69.9) | – | – |" in text
     assert text.index("Trained on CROHME alone") < text.index("Trained on more")
+    assert text.count("–: without predictions of every set, a system has no rank.") == 1  # of one kind
+    assert f"| part (2022) |{' – |' * 6}" in text[text.index("## By length") :]
+
+
+def test_what_is_removed_of_one_system_is_said(tmp_path: Path, archive: Path):
+    boxed = {key: rf"\boxed{{ {text} }}" for key, text in TRUTH.items()}
+    for wrapped in (False, True):
+        write_card(tmp_path, "mine", dict.fromkeys(YEARS, boxed), wrapped=wrapped)
+        board = make_board(read_cards(tmp_path / "cards"), tmp_path / "systems", archive)
+        note = "mine, 2014: wrap:removed is not on the card; add `wrapped: true`"
+        assert (note in board.notes, "(`wrap:removed`)" in markdown(board)) == (not wrapped, wrapped)
+
+
+@pytest.mark.parametrize(("raw", "tokenize"), [(2, False), (3, True)])
+def test_a_card_says_what_most_predictions_are(tmp_path: Path, raw: int, tokenize: bool):
+    texts = {f"e{k}": r"\frac{1}{2}" if k < raw else "x" for k in range(3)} | {"e3": r"\boxed{ x }", "e4": "x"}
+    (tmp_path / "2014.json").write_text(json.dumps(texts))
+    (tmp_path / "cards").mkdir()
+    words = {"name": "M", "paper": "P", "year": 2024, "url": "https://example.org", "license": "MIT"}
+    options = [*(f"--{name}={value}" for name, value in words.items()), "--trained-on=all", "--training=crohme"]
+    options += [
+        f"--cards={tmp_path}/cards",
+        f"--systems={tmp_path}/systems",
+        f"--predictions=2014={tmp_path}/2014.json",
+    ]
+    status, said, _ = run("add", "mine", *options)
+    assert status == 0 and said.startswith(f"{raw} of 5 predictions are raw LaTeX: tokenize: {str(tokenize).lower()}\n")
+    card = read_card(tmp_path / "cards/mine.yaml").card
+    assert (card.tokenize, card.wrapped) == (tokenize, True)
 
 
 def run(*given: object) -> tuple[int, str, str]:
@@ -215,8 +244,9 @@ def test_groups_are_told_apart_at_5_percent_after_holms_correction():
 
 
 def test_predictions_become_a_card_and_the_card_a_row(tmp_path: Path, archive: Path):
+    raw = {"e0": "a+b", "e1": "x^2", "e2": r"\frac{12}{b}"}
     for year in YEARS:
-        rows = "".join(f'{key},"{text}"\n' for key, text in (TRUTH | {"e2": r"\frac{12}{b}"}).items())
+        rows = "".join(f'{key},"{text}"\n' for key, text in (TRUTH | raw).items())
         (tmp_path / f"{year}.csv").write_text(f"image,latex\n{rows}")
     given = [f"--predictions={year}={tmp_path / year}.csv" for year in YEARS]
     words = {"name": HOSTILE, "paper": "P", "year": 2024, "url": "https://example.org", "license": "MIT"}

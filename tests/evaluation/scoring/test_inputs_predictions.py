@@ -51,6 +51,7 @@ RECOGNIZED = [
         ("p.json", json.dumps(LATEX)),
         ("p.csv", '\n\r\nid,pred\ne0,\\frac { 1 2 } { x }\ne1,"a , b"\n'),
         ("p.csv", 'id,pred,score\ne0,\\frac { 1 2 } { x },1\n\ne1,"a , b",2\n'),
+        ("p.csv", 'prediction,id,label\n\\frac { 1 2 } { x },e0,x\n"a , b",e1,x\n'),
         ("p.csv", '\ufeffimg_id,latex\r\ne0,\\frac { 1 2 } { x }\r\ne1,"a , b"\r\n'),
         ("p.tsv", "tokens\timage\n\\frac { 1 2 } { x }\te0.bmp\na , b\tdata/e1.bmp\n"),
     ],
@@ -96,7 +97,15 @@ def test_a_table_is_read_as_it_was_written(predictions: dict[str, list[str]]):
         ("a.json", "[1]", "entry 1: not a JSON object with id"),
         ("a.json", '[{"img_id": "e0", "pred": null}]', "entry 1: img_id must be a string and pred a text"),
         ("a.json", '{"e0": "x", "e1": 3}', "entry 2: image must be a string and pred a text"),
-        ("a.json", '[{"img_id": "e0", "text": "x"}]', "and tokens (or pred, latex)"),
+        ("a.json", '[{"img_id": "e0", "text": "x"}]', "and tokens (or pred, prediction, predict, hypothesis, latex)"),
+        (
+            "a.csv",
+            "id,latex,prediction\ne0,x,y\n",
+            "line 2: has prediction and latex; keep the one that holds the pred",
+        ),
+        ("a.jsonl", '{"id": "e0", "tokens": ["x"], "pred": "y"}', "line 1: has tokens and pred; keep the one"),
+        ("a.json", '{"e0": {"pred": "x", "latex": "y"}}', "entry 1: has pred and latex; keep the one"),
+        ("a.tsv", 'id\tpred\ne0\tx\n\ne1\t"x\ne2\ty"\ne3\tz\n', "line 4: a quotation mark is not closed; close it"),
         ("a.json", '[{"img_id": "<script>,", "pred": "x"}]', "cannot be the id"),
         ("a.json", "[" * 100_000, "must be a JSON list"),
         ("a.xlsx", "x", ".jsonl, .json, .csv, .tsv"),
@@ -124,6 +133,49 @@ def test_a_run_folder_is_recognized(tmp_path: Path):
         read_predictions(tmp_path / "run")
     (tmp_path / "run/e1.txt").write_text("%e1\n$x$\n")
     assert list(read_predictions(tmp_path / "run")) == ["e1"]
+
+
+def test_a_cell_in_quotation_marks_may_hold_a_tab(tmp_path: Path):
+    (tmp_path / "p.tsv").write_text('id\ttokens\ne0\t"a\tb"\n')
+    assert read_predictions(tmp_path / "p.tsv") == {"e0": "%e0\n$a b$"}
+
+
+def test_a_folder_of_label_graphs_is_recognized(truth: str):
+    with pytest.raises(
+        InputError, match=r"gt: holds label graphs \(.lg\); compare these with hmerbench lgeval evaluate$"
+    ):
+        read_predictions(Path(truth))
+
+
+def test_ids_with_an_ending_are_told_to_drop_it(tmp_path: Path, truth: str):
+    for ids, fix in (
+        (("e0.inkml", "e1.inkml"), "drop .inkml from the ids"),
+        (("q0", "q1.png"), "give their own truth"),
+    ):
+        (tmp_path / "p.csv").write_text("image,pred\n" + "".join(f"{id_},x\n" for id_ in ids))
+        with pytest.raises(InputError, match=rf"none of its 2 ids \({ids[0]}, ...\) is in .*; {fix}"):
+            evaluate(tmp_path / "p.csv", truth)
+
+
+def test_predictions_that_are_the_captions_are_doubted(tmp_path: Path):
+    (tmp_path / "test").mkdir()
+    captions = {f"e{k}": f"x + {k}" for k in range(100, 112)}
+    (tmp_path / "test/caption.txt").write_text("".join(f"{key}\t{text}\n" for key, text in captions.items()))
+    for predicted, doubted in ((captions, True), (captions | {"e100": "x + y"}, False)):
+        (tmp_path / "p.jsonl").write_text(lines([{"id": key, "pred": text} for key, text in predicted.items()]))
+        notes = evaluate(tmp_path / "p.jsonl", f"{tmp_path}:test").notes
+        assert ("all 12 predictions are exactly the captions: are they the truth itself?" in notes) == doubted
+
+
+def test_what_the_converter_drops_from_wrong_predictions_is_told(tmp_path: Path, truth: str):
+    texts = {"e0": r"\dfrac { 1 2 } { x } x", "e1": r"a , \mathrm { b } \text { if }", "e2": r"x \text { if }"}
+    (tmp_path / "p.json").write_text(json.dumps(texts))
+    found = evaluate(tmp_path / "p.json", truth)
+    told = "hold commands that the official converter drops with their content"
+    assert found.right == {"e2"}
+    assert f"2 of 3 predictions are wrong and {told}: \\dfrac (1), \\mathrm (1), \\text (1)" in found.notes
+    (tmp_path / "p.json").write_text(json.dumps(LATEX))
+    assert not [note for note in evaluate(tmp_path / "p.json", truth).notes if told in note]
 
 
 def test_the_rules_of_tokenize():
@@ -178,7 +230,7 @@ def test_compare_says_what_each_system_lacks(tmp_path: Path, truth: str):
     assert done.returncode == 0
     told = [line for line in done.stderr.splitlines() if line.startswith(f"note: {tmp_path}/b.csv: ")]
     assert [line.partition("b.csv: ")[2] for line in told] == [
-        "1 predictions have no ground truth and are left out",
+        "1 prediction has no ground truth and is left out",
         "2 of 3 expressions have no prediction",
     ]
     assert "a.csv: " not in done.stderr
