@@ -19,6 +19,7 @@ from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import evaluated, score
 from hmerbench.evaluation.lgeval import label_graph
+from hmerbench.evaluation.scoreboard.card import read_cards
 from hmerbench.evaluation.scoring import outcome
 from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.score import Score
@@ -137,3 +138,11 @@ def test_four_scales_recognize_more_than_one(crohme):
         found = recognize(model, run.settings.changed({"search.scales": scales}), fresh, torch.device("cpu"), "train")
         read[scales] = sum(found[s.id][0] == s.tokens for s in fresh)
     assert read[1.0, 1.15, 1.3, 1.45] > read[1.0,]
+
+
+def test_cards_of_the_scoreboard_say_which_runs_are_external() -> None:
+    for system in read_cards():
+        for file in system.card.files.values():
+            if file.path.startswith("results/reproduced/"):
+                run = RunFolder(ROOT / Path(file.path).parents[1])
+                assert system.card.status == ("external" if run.external else "trained here"), system.key

@@ -55,7 +55,7 @@ class Card(Strict):
     training: Literal["crohme", "more", "test labels"]  # systems are ranked among those of the same kind
     trained_on: Line
     parameters: Line
-    status: Literal["recounted", "trained here", "reported"] = "recounted"  # where the row's numbers come from
+    status: Literal["recounted", "trained here", "external", "reported"] = "recounted"  # where its numbers come from
     selection: Line = "not stated"  # how the epoch was selected
     convention: Line = "not stated"  # whether it writes \\limits
     tokenize: bool = False  # the predictions are raw LaTeX

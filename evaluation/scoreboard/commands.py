@@ -75,6 +75,7 @@ def leaderboard(board: Board) -> str:
 def _system(board: Board, system: System) -> dict[str, Any]:
     facts = {"key": system.key} | {name: getattr(system.card, name) for name in FACTS}
     facts |= {"url": str(system.card.url)} if system.card.url else {}
+    facts |= {name: True for name in ("tokenize", "wrapped") if getattr(system.card, name)}
     rows = {year: board.row(system.key, year) or {} for year in (*board.years, TOGETHER)}
     counted = {year: {name: row[name] for name in SHOWN if name in row} for year, row in rows.items() if row}
     reported = [claim.model_dump() for claim in system.card.reported]
