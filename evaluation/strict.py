@@ -284,7 +284,8 @@ def rows_of(
         began = reader.line_num + 1
         for row in reader:
             place = f"{where}, line {reader.line_num}"
-            if delimiter == "\t" and reader.line_num > began and any("\t" in cell for cell in row):
+            swallowed = [line for cell in row for line in cell.split("\n")[1:] if line[:1] != "\t"]
+            if delimiter == "\t" and any(0 < line.count("\t") < len(header) for line in swallowed):  # rows
                 raise InputError(f"{where}, line {began}: a quotation mark is not closed; close it, or leave it out")
             began = reader.line_num + 1
             if row and len(row) != len(header):

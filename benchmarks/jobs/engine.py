@@ -22,7 +22,15 @@ from multiprocessing import connection, forkserver, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hmerbench.benchmarks.errors import FAULTS, Lost, UserError, gpu_failure, lacks_memory, out_of_memory_reason
+from hmerbench.benchmarks.errors import (
+    FAULTS,
+    NO_MEMORY,
+    Lost,
+    UserError,
+    gpu_failure,
+    lacks_memory,
+    out_of_memory_reason,
+)
 from hmerbench.benchmarks.jobs.place import Bystander, Died, Killed, Place
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runtime import CORES, ON_GPU, configure_libraries, configure_output, cores
@@ -102,7 +110,7 @@ class Processes:
         self.devices = usable_gpus()
         self.service = MultiProcessService() if self.devices and share > self.devices else None
         if self.service and PIPE in os.environ:  # a process for each core reads, and the job is one besides
-            self.cores = max(1, min(self.cores, CLIENTS * self.devices // share - 1))
+            self.cores = max(1, min(self.cores, CLIENTS // -(-share // self.devices) - 1))
         self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, result, device
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
@@ -206,7 +214,8 @@ def _process(
             os.dup2(file.fileno(), sys.stderr.fileno())
         job(*arguments)
     except Lost as error:
-        pipe.send(Killed(f"{error}; see {log}"))
+        kind = Died if NO_MEMORY.search(str(error)) else Killed
+        pipe.send(kind(f"{error}; see {log}"))
     except (*FAULTS, OSError) as error:  # OSError: such as a full disk
         pipe.send(error)
     except Exception as error:

@@ -49,7 +49,7 @@ class Replays:
     """
 
     def __init__(self, record: Record):
-        self.record, self.steps, self.full, self.given_up = record, 0, False, False
+        self.record, self.steps, self.full, self.told, self.given_up = record, 0, False, False, False
         # by shapes: the buffers a recording reads from, the function that launches it, the tensor of its loss
         self.recorded: dict[Hashable, tuple[Inputs, Callable[[], Any], Tensor]] = {}
         self.updating: Callable[[], Any] | None = None
@@ -84,9 +84,10 @@ class Replays:
 
     def _recorded(self, work: Work) -> tuple[Callable[[], Any], Any] | None:
         if (recorded := self.record(work)) is None:
-            self.full = True
-            limit = f"no memory for more than {len(self.recorded)} recorded steps"
-            err_console.print(f"{limit}: others run kernel by kernel")
+            if not self.told:
+                limit = f"no memory for more than {len(self.recorded)} recorded steps"
+                err_console.print(f"{limit}: others run kernel by kernel")
+            self.full = self.told = True
         return recorded
 
     def retry(self) -> None:
@@ -113,7 +114,7 @@ class CudaRecord:
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
-        self.failed: torch.cuda.CUDAGraph | None = None
+        self.failed: list[torch.cuda.CUDAGraph] = []
 
     def __call__(self, work: Work) -> tuple[Callable[[], Any], Any] | None:
         """The function that replays `work`, and what it returned; None without memory. Raises UserError if recording
@@ -137,7 +138,7 @@ class CudaRecord:
         except RuntimeError as error:
             # for the step, or for the graph itself
             if lacks_memory(error) or (error.__context__ and lacks_memory(error.__context__)):
-                self.failed = graph  # of which nothing ran; kept, as with it went the workspaces of those before it
+                self.failed.append(graph)  # nothing of it ran; kept, as with it went the workspaces of those before it
                 if still_recording():
                     reason = out_of_memory_reason(error if lacks_memory(error) else error.__context__ or error)
                     fix = "run the same command again, with fewer runs at a time (JOBS=) or --no-graphs"

@@ -116,11 +116,12 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
             for name, error in engine.ended(POLL).items():
                 worker = names.pop(name)
                 if isinstance(error, Died):
-                    deaths += not isinstance(error, Bystander)
+                    deaths += not (excused := isinstance(error, Bystander))
                     console.print(f"{name} exited ({error}); its trial is tried again")
                     if deaths > RETRIES * workers:
                         raise UserError(f"the workers keep dying ({error}); lower --workers if memory is short")
-                    patiently(partial(_requeue, study, lambda trial, w=worker: trial.user_attrs.get("worker") == w))
+                    of_it = partial(_requeue, study, lambda trial, w=worker: trial.user_attrs.get("worker") == w)
+                    patiently(partial(of_it, excused=excused))
                     names[name] = uuid.uuid4().hex[:8]
                     engine.start(name, work, job, names[name])
                 elif error is not None:
@@ -165,10 +166,13 @@ def _owner(folder: Path) -> str:
     return f"{socket.gethostname()}:{folder.resolve()}:{path.read_text()}"
 
 
-def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool], stopped: bool = False) -> None:
-    """Requeue the trials that our workers started and did not finish, because they died or were `stopped` with all;
-    then also those that were given up anywhere, such as on machines that are lost."""
-    retry = Retry(excused=stopped)
+def _requeue(
+    study: optuna.Study, ours: Callable[[FrozenTrial], bool], stopped: bool = False, excused: bool = False
+) -> None:
+    """Requeue the trials that our workers started and did not finish, because they died, for no fault of theirs if
+    `excused`, or were `stopped` with all; then also those that were given up anywhere, such as on machines that are
+    lost."""
+    retry = Retry(excused=stopped or excused)
     retried = {number for trial in study.trials for number in RetryHeartbeatStaleTrialCallback.retry_history(trial)}
     for trial in study.trials:
         failed = trial.state == TrialState.FAIL and trial.number not in retried

@@ -104,7 +104,7 @@ class Job:
 
 class Retry(RetryHeartbeatStaleTrialCallback):
     """Queues a trial again whose worker died, RETRIES times without getting further than before; if it is `excused`, as
-    the whole study was stopped, its attempts so far count for nothing."""
+    the whole study or another worker was stopped, its attempts so far count for nothing."""
 
     def __init__(self, excused: bool = False):
         super().__init__()

@@ -113,7 +113,7 @@ def _other_convention(
 
 def _dropped(wrong: Mapping[str, str], n: int) -> Iterator[str]:
     """A note on wrong predictions with commands that the official converter drops with their content."""
-    if held := [found for text in wrong.values() if (found := DROPPED.intersection(tokens_of(text)))]:
+    if held := [found for text in wrong.values() if (found := DROPPED.intersection(tokenize(formula_of(text))))]:
         counts = Counter(command for found in held for command in sorted(found))
         shown = ", ".join(f"{command} ({count})" for command, count in counts.most_common(SHOWN))
         told = f"{len(held)} of {n} predictions are wrong and hold commands"

@@ -35,6 +35,10 @@ def loses_a_process(place: Place) -> None:
     raise Lost("a process that reads was lost")
 
 
+def lacks_room_to_record(place: Place) -> None:
+    raise Lost("CUDA out of memory, to record a training step")
+
+
 def lacks_room(place: Place) -> None:
     raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
 

@@ -31,6 +31,7 @@ from tests.helpers.made_up_jobs import (
     ends,
     fails,
     lacks_room,
+    lacks_room_to_record,
     loses_a_process,
     loses_its_gpu,
     wait_for,
@@ -46,7 +47,7 @@ QUIT = ["quit", "-t", "20"]  # at the latest: a server may hang
 
 def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("hmerbench.benchmarks.jobs.engine.RECOVERY", 0)
-    processes = Processes(archive, tmp_path, tmp_path, 7)
+    processes = Processes(archive, tmp_path, tmp_path, 8)
     processes.start("one", ends, "written")
     processes.start("two", fails)
     processes.start("three", waits, "pid")
@@ -54,9 +55,10 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path, monkeyp
     processes.start("five", loses_its_gpu)
     processes.start("six", lacks_room)
     processes.start("seven", loses_a_process)
+    processes.start("eight", lacks_room_to_record)
     os.kill(int(wait_for(tmp_path / "pid")), signal.SIGKILL)
     ended: dict[str, Exception | None] = {}
-    while len(ended) < 7:
+    while len(ended) < 8:
         ended |= processes.ended(10)
     assert ended["one"] is None and (tmp_path / "written").read_text() == "foreign"
     assert isinstance(ended["two"], UserError) and str(ended["two"]) == "a fix"
@@ -67,6 +69,7 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path, monkeyp
     assert type(ended["five"]) is Died  # so it is started again
     assert str(ended["five"]) == f"its GPU failed (CUDA error: unspecified launch failure); see {tmp_path}/five.log"
     assert type(ended["six"]) is Died and str(ended["six"]) == f"CUDA error: out of memory; see {tmp_path}/six.log"
+    assert type(ended["eight"]) is Died  # which does no harm to others
     assert type(ended["seven"]) is Killed and str(ended["seven"]).startswith("a process that reads was lost; see")
     assert processes.ended(0) == {}
 

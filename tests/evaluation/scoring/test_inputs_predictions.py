@@ -138,6 +138,8 @@ def test_a_run_folder_is_recognized(tmp_path: Path):
 def test_a_cell_in_quotation_marks_may_hold_a_tab(tmp_path: Path):
     (tmp_path / "p.tsv").write_text('id\ttokens\ne0\t"a\tb"\n')
     assert read_predictions(tmp_path / "p.tsv") == {"e0": "%e0\n$a b$"}
+    (tmp_path / "p.tsv").write_text('id\ttokens\ne0\t"a\n\tb\nc"\n')
+    assert "a" in read_predictions(tmp_path / "p.tsv")["e0"]
 
 
 def test_a_folder_of_label_graphs_is_recognized(truth: str):
