@@ -186,8 +186,7 @@ def _at(small: np.ndarray, level: float, bright: bool) -> _Outline | None:
     if solid > 0.5 and SHEET[0] <= share <= SHEET[1]:
         return _sheet(small, filled)
     if solid < 0.35 and share >= FRAMED:
-        thickness = int(np.ceil(region.sum() / len(contour)))
-        return _frame(small, region, filled, thickness)
+        return _frame(small, region, filled)
     return None
 
 
@@ -226,9 +225,13 @@ def _step(small: np.ndarray, filled: np.ndarray) -> float:
     return float(np.percentile(paper - small[around], 10 if paper.mean() > small[around].mean() else 90))
 
 
-def _frame(small: np.ndarray, region: np.ndarray, filled: np.ndarray, thickness: int) -> _Outline | None:
-    rim = thickness + 2
-    inside = _eroded(np.pad(filled, rim), rim)[rim:-rim, rim:-rim]  # a frame may lie along the edge of the picture
+def _frame(small: np.ndarray, region: np.ndarray, filled: np.ndarray) -> _Outline | None:
+    holes = cv2.findContours(filled & (region ^ 1), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[0]
+    if not holes:
+        return None
+    most = max(map(cv2.contourArea, holes))  # the others may be specks of a desk, or what a line across it parts
+    hull = cv2.convexHull(np.concatenate([hole for hole in holes if cv2.contourArea(hole) >= most / 10]))
+    inside = _eroded(cv2.fillConvexPoly(np.zeros_like(filled), hull, 1), 2)
     x, y, wide, high = cv2.boundingRect(inside)
     part = slice(y, y + high), slice(x, x + wide)
     if not wide or not (_fine(small[part]) & (cv2.dilate(region, _square(2))[part] == 0)).any():

@@ -108,6 +108,25 @@ def test_shadows_and_ink_at_the_edge_are_no_surroundings(taken: Callable, drawn:
     assert np.array_equal(kept, picture)
 
 
+@pytest.mark.parametrize("narrower", [0.06, 0.08])
+def test_a_sheet_in_perspective_leaves_no_edges(narrower: float) -> None:
+    sheet = np.pad(PAGE, ((120, 120), (30, 30)), constant_values=255)
+    high, wide = sheet.shape
+    flat = np.array([(0, 0), (wide, 0), (wide, high), (0, high)], np.float32)
+    seen = [(0.08 + narrower, 0.1), (0.92 - narrower, 0.1), (0.95, 0.93), (0.05, 0.93)] * np.array([wide, high])
+    warp = cv2.getPerspectiveTransform(flat, seen.astype(np.float32))
+    prepared = prepare(cv2.warpPerspective(sheet, warp, (wide, high), borderValue=55), "in perspective")
+    ours, whole = prepared.image.shape, prepare(PAGE, "plain").image.shape
+    assert "frame cut off" in prepared.done and np.allclose(ours, whole, rtol=0.1)
+
+
+def test_a_bar_from_side_to_side_of_a_frame_parts_nothing_off() -> None:
+    page = framed(4, 0)
+    page[H // 2 : H // 2 + 4, 4:-4] = 0
+    kept, cut = without_surroundings(page)
+    assert cut == ("frame",) and kept.shape[0] > 0.8 * H
+
+
 def saved(form: str, page: np.ndarray = PAGE, **options: object) -> bytes:
     stream = io.BytesIO()
     if form == "HEIF":
