@@ -41,6 +41,8 @@ FORMATS = ("PNG", "BMP", "DIB", "JPEG", "JPEG2000", "WEBP", "TIFF", "GIF", "AVIF
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but maybe a decompression bomb
 MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
 PIXEL_BYTES = 25  # that decoding takes at most, for a pixel: JPEG2000, of those formats, takes most
+RULED = 1.8  # times the contrast of the lines printed on paper is that of ink, at least
+LINES = 6  # of them, parallel and from side to side, at least: fewer may be bars of fractions
 WORKING_SIDE = 2000  # px; larger images are shrunk first
 _WARNINGS = threading.Lock()  # `catch_warnings` of two threads at once can leave the caller's off for good
 NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
@@ -209,7 +211,29 @@ def _ink(gray: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
     gap = contrast[inside].mean() - contrast[~inside].mean() if 0 < inside.mean() < 0.5 else 0.0
     if gap < max(0.08, 5 * noise / 255):
         raise UserError(NO_INK.format(name))
-    return mask, dark
+    return _without_ruling(mask, (contrast * 255).astype(np.uint8)), dark
+
+
+def _without_ruling(mask: np.ndarray, contrast: np.ndarray) -> np.ndarray:
+    """The ink without the lines printed on the paper, if it stands out from them as they do from the paper."""
+    level, _ = cv2.threshold(contrast[mask > 0].reshape(-1, 1), 0, 1, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
+    ink = (contrast > level).astype(np.uint8)
+    pale = mask & (1 - cv2.dilate(ink, np.ones((5, 5), np.uint8)))  # but for the soft edges of strokes
+    if not ink.any() or not pale.any() or contrast[ink > 0].mean() < RULED * contrast[pale > 0].mean():
+        return mask
+    small = (shrunk(pale * np.uint8(255), 640) > 0).astype(np.uint8)
+    return ink if max(_parallel_lines(small), _parallel_lines(small.T.copy())) >= LINES else mask
+
+
+def _parallel_lines(mask: np.ndarray) -> int:
+    """How many nearly straight lines go from the left side of a 0/1 mask to its right side, or almost."""
+    wide = mask.shape[1]
+    found = cv2.HoughLinesP(mask, 1, np.pi / 360, wide // 3, minLineLength=0.7 * wide, maxLineGap=wide // 8)
+    drawn = np.zeros_like(mask)
+    for x1, y1, x2, y2 in () if found is None else found.reshape(-1, 4):
+        if abs(y2 - y1) < abs(x2 - x1) / 2:
+            cv2.line(drawn, (int(x1), int(y1)), (int(x2), int(y2)), 1, 3)
+    return cv2.connectedComponents(drawn)[0] - 1
 
 
 def _paper(gray: np.ndarray) -> np.ndarray:

@@ -127,6 +127,34 @@ def test_a_bar_from_side_to_side_of_a_frame_parts_nothing_off() -> None:
     assert cut == ("frame",) and kept.shape[0] > 0.8 * H
 
 
+def with_lines(paper: np.ndarray, *directions: int, apart: int = 90) -> np.ndarray:
+    lines = np.zeros(paper.shape, bool)
+    for axis in directions:
+        for at in range(apart // 2, paper.shape[axis], apart):
+            np.moveaxis(lines, axis, 0)[at : at + 4] = True
+    return np.minimum(paper, np.where(lines, 140, 255)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("directions", [(0,), (1,), (0, 1)], ids=["ruled", "columns", "squared"])
+@pytest.mark.parametrize("taken", [lambda paper: paper, shaded, lambda paper: 255 - paper], ids=["", "shaded", "board"])
+def test_lines_of_the_paper_are_no_ink(directions: tuple[int, ...], taken: Callable) -> None:
+    sheet = np.pad(np.kron(INK, np.ones((3, 3), np.uint8)), 60, constant_values=255)
+    plain, lined = (prepare(taken(paper), "it").image for paper in (sheet, with_lines(sheet, *directions)))
+    assert lined.shape == plain.shape and 0.95 < lined.sum() / plain.sum() < 1.05
+
+
+@pytest.mark.parametrize("bars", [1, 3])
+def test_a_thin_pen_beside_a_thick_one_is_ink(bars: int) -> None:
+    """Long bars of fractions and a root in pencil, in a picture cut close."""
+    paper = np.full((400, 600), 255, np.uint8)
+    for y in range(60, 60 + 120 * bars, 120):
+        cv2.line(paper, (0, y), (599, y + 2), 130, 3)
+        cv2.putText(paper, "x + 2", (60, y - 16), cv2.FONT_HERSHEY_SIMPLEX, 1.2, 0, 4)
+    cv2.polylines(paper, [np.array([(2, 360), (14, 396), (24, 330), (598, 330)])], False, 130, 3)
+    ink = (paper < 255).astype(np.uint8)
+    assert np.array_equal(normalize_image._without_ruling(ink, 255 - paper), ink)
+
+
 def saved(form: str, page: np.ndarray = PAGE, **options: object) -> bytes:
     stream = io.BytesIO()
     if form == "HEIF":
