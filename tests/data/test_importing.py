@@ -420,6 +420,7 @@ TABLES = {  # of a folder with an image a.png: the captions that are read, or wh
     ),
     "c.json": (b'{"a.png": "x", "n": 1}', ["x"]),
     "d.csv": (b"\n\nimage,text\r\na,x\r\n", ["x"]),
+    "office.csv": (b"file_name;latex;class\r\na.png;x,y;7b\r\n", ["x,y"]),
     "e.json": (b'[{"image": "a", "text": "x"}, {"image": "a", "text": ["x", "^", "2"]}]', ["x", "x ^ 2"]),
     "twice.jsonl": (b'{"image": "a", "text": "x", "text": "y"}', "line 1: the key text occurs twice"),
     "twice.json": (b'{"a.png": "x", "a.png": "y"}', "the key a.png occurs twice"),
@@ -444,6 +445,23 @@ def test_tables_are_read_strictly(name: str, tmp_path: Path) -> None:
         assert reader_of(Source(tmp_path / name)).read is tables.read_tables
         list(tables.read_tables(Source(tmp_path / name)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("between", [",", ";", "\t", "|"])
+def test_columns_of_other_names_are_refused(between: str, tmp_path: Path) -> None:
+    """A third one is no part of the formula; two need no names, and formulas with commas are no columns."""
+    (tmp_path / "a.png").write_bytes(encoded(1))
+    table = tmp_path / "list.csv"
+    for lines, read in {("Bild|Formel|Klasse", "a.png|x^2|7b"): None, ("Bild|Formel", "a.png|x^2"): "x^2"}.items():
+        table.write_text("\n".join(lines).replace("|", between) + "\n")
+        found = tables.read_captions(Source(tmp_path))
+        if read:
+            assert [found.latex for found in found] == [read]
+            continue
+        with pytest.raises(UserError, match=r"list\.csv: .*Bild, Formel, Klasse; name its columns file_name and latex"):
+            list(found)
+    table.write_text("a.png,x,y\na.png,z,y\n")
+    assert [found.latex for found in tables.read_captions(Source(tmp_path))] == ["x,y", "z,y"]
 
 
 def test_captions_that_no_archive_may_have_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,7 +491,9 @@ def test_no_known_layout_says_which_are(name: str, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     if name != "nothing":
         (tmp_path / "source" / name).write_text("<html>")
-    with pytest.raises(UserError, match=r"no captions in a known layout; there should be .*metadata\.jsonl"):
+    with pytest.raises(
+        UserError, match=r"no captions in a known layout; there should be .*metadata\.jsonl.* needs a tab"
+    ):
         reader_of(Source(tmp_path / "source"))
 
 

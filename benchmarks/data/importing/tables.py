@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from hmerbench.benchmarks.data.archive import MAX_IMAGE_BYTES
 from hmerbench.benchmarks.data.importing.source import Expression, Source, says_split, split_of, split_of_image
-from hmerbench.benchmarks.errors import FAULTS, UserError
+from hmerbench.benchmarks.errors import FAULTS, UserError, printable
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 from hmerbench.models.files import one_line
 
@@ -53,9 +53,20 @@ FORMS = [Form(between, last) for last in (False, True) for between in "\t|;, "]
 
 def read_captions(source: Source) -> Iterator[Expression]:
     for table, form in lists(source):
+        _refuse_columns(source, table, form.between)
         for name, latex in pairs(source.lines(table), form):
             split = split_of(table) or split_of_image(name)
             yield from source.expressions(table, name, latex, split)
+
+
+def _refuse_columns(source: Source, table: str, between: str) -> None:
+    """Refuse a table whose first line gives its columns other names than `read_tables` knows: a third column would
+    become a part of the LaTeX."""
+    first, *others = (_cells(line, between) for line in islice(source.lines(table), LINES) if line.strip())
+    columns = between != " " and len(first) > 2 and all(len(cells) == len(first) for cells in others)
+    if columns and not any(source.find(table, cell.strip()) for cell in first):
+        told = printable(", ".join(first)[:80])
+        raise UserError(f"{source.path}: {table}: its columns are {told}; name its columns file_name and latex")
 
 
 def pairs(lines: Iterable[str], form: Form = TABBED) -> Iterator[tuple[str, str]]:
@@ -67,10 +78,7 @@ def pair(line: str, form: Form = TABBED) -> tuple[str, str]:
     """Name and LaTeX of a line; a name with blanks needs the tab, a line of tabs without one has a blank for it."""
     between, last = form
     if between in ",;|":
-        try:
-            cells = next(csv.reader([line], delimiter=between), [""])  # noqa: TID251 (its columns have no names)
-        except csv.Error:  # a cell of more than 131,072 characters
-            cells = line.split(between)
+        cells = _cells(line, between)
         name, latex = (cells[-1], between.join(cells[:-1])) if last else (cells[0], between.join(cells[1:]))
     else:
         if between == "\t" and "\t" not in line:
@@ -78,6 +86,13 @@ def pair(line: str, form: Form = TABBED) -> tuple[str, str]:
         first, _, second = line.strip(" ").rpartition(between) if last else line.strip(" ").partition(between)
         name, latex = (second, first) if last else (first, second)
     return name.strip(), latex.strip()
+
+
+def _cells(line: str, between: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=between), [""])  # noqa: TID251 (its columns have no names)
+    except csv.Error:  # a cell of more than 131,072 characters
+        return line.split(between)
 
 
 def lists(source: Source) -> Iterator[tuple[str, Form]]:
@@ -204,7 +219,7 @@ def rows(source: Source, table: str) -> Iterator[Mapping[str, Any]]:
     ending, where = PurePosixPath(table).suffix.lower(), f"{source.path}: {table}"
     with source.opened(table) as file:
         if ending in (".csv", ".tsv"):
-            yield from (row for _, row in rows_of(file, where, "\t" if ending == ".tsv" else ","))
+            yield from (row for _, row in rows_of(file, where, _between(source, table)))
         elif ending == ".json":
             yield from _unrolled(json_entries(file, where, NOT_JSON, lists=True))
         else:
@@ -231,11 +246,19 @@ def _columns(row: object) -> Mapping[str, Any]:
 def _fits(source: Source, table: str) -> bool:
     """Whether a table's first line, or one of the first rows of JSON, names both columns. Raises as `rows` does."""
     if table.lower().endswith((".csv", ".tsv")):
-        line = next((line for line in source.lines(table) if line.strip()), "")
-        named = [{name.strip(" \"'") for name in line.split("\t" if table.lower().endswith(".tsv") else ",")}]
+        named = [{name.strip(" \"'") for name in _header(source, table).split(_between(source, table))}]
     else:
         named = [{*row} for row in islice(rows(source, table), FIRST)]
     return any({*IMAGE} & names and {*LATEX} & names for names in named)
+
+
+def _header(source: Source, table: str) -> str:
+    return next((line for line in source.lines(table) if line.strip()), "")
+
+
+def _between(source: Source, table: str) -> str:
+    """What separates the columns: where numbers have a decimal comma, office programs write semicolons."""
+    return "\t" if table.lower().endswith(".tsv") else max(",;", key=_header(source, table).count)
 
 
 def _named(row: Mapping[str, Any], columns: Iterable[str]) -> str:

@@ -56,8 +56,8 @@ def reader_of(source: Source) -> Reader:
     if reader := next((reader for reader in READERS if reader.found(source)), None):
         return reader
     known = (
-        "ID.inkml, caption.txt (ID, a tab or a blank, LaTeX) beside images, ID.txt for each, metadata.jsonl or .csv, "
-        "a JSON list, parquet, numbered formulas, or images.pkl"
+        "ID.inkml, caption.txt (ID; a tab, blank, comma, semicolon or bar; LaTeX) beside images, ID.txt for each, "
+        "metadata.jsonl or .csv, a JSON list, parquet, numbered formulas, or images.pkl; a name with blanks needs a tab"
     )
     raise UserError(f"{source.path}: holds no captions in a known layout; there should be {known}")
 
