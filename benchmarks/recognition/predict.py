@@ -193,7 +193,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
 
 
 def _tell_wrong(split: str, samples: Sequence[Sample], archive: Archive, model: Network, max_area: int) -> None:
-    """Count in a line each what is wrong whatever the network reads: images too large, words that it lacks."""
+    """Count in a line each what the network cannot read: images too large, words that it lacks."""
     sizes = [sample.image.size for sample in samples if sample.id.startswith(f"{split}/")]
     if large := sum(size > max_area for size in sizes):
         reading = f"reading {len(sizes) - large:,} of {len(sizes):,} images"
@@ -201,7 +201,8 @@ def _tell_wrong(split: str, samples: Sequence[Sample], archive: Archive, model: 
         err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
     if lacking := unknown_words(archive.captions(split).values(), model.vocabulary.ids):
         words = counted_words(lacking)
-        err_console.print(f"{split}: words that these weights lack, so their captions count as wrong: {words}")
+        right = "such a caption is read right only where the scorer gives another word the same label"
+        err_console.print(f"{split}: words that these weights lack: {words}; {right}")
 
 
 def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> list[Sample]:

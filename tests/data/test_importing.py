@@ -65,6 +65,8 @@ CAPTIONS = {
     r"x \leq \heartsuit": r"x \leq \heartsuit",
     r"\(a\)": "a",
     r"\[a\]": "a",
+    r"\begin{equation*} a \leqslant b \end{equation*}": r"a \leq b",
+    "a, …, ω ≤ µ + Δ": r"a , \ldots , \omega \leq \mu + \Delta",
     "x ^ { 2 }$": "x ^ { 2 }",
     "$ x ^ { 2 }": "x ^ { 2 }",
     r"5\$": r"5 \$",

@@ -35,7 +35,10 @@ _TOKEN = re.compile(
 _NAME = re.compile(rf"(?<![\\A-Za-z])({'|'.join(sorted(_WORDS['bare']))})(?![A-Za-z])")
 _HEIGHT = re.compile(r"(?<=\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm|in)\s*\]")  # of what is between two rows
 _REWRITTEN = (_NAME, r"\\\1 ", "names of functions written as commands"), (_HEIGHT, " ", "spaces removed")
-_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
+_DELIMITERS = (
+    *(("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")),
+    *((rf"\begin{{{name}}}", rf"\end{{{name}}}") for name in ("equation", "equation*")),
+)
 
 
 class Unsplit(ValueError):
