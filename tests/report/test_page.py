@@ -316,6 +316,14 @@ def test_the_summary_and_the_expressions_come_first(place: Place) -> None:
     assert sections == ["results", "expressions", "figures", "tables", "cost", "notes"]
 
 
+def test_headings_of_tables_are_explained_as_they_are_shown(place: Place) -> None:
+    shown = place.page.read_text().partition('<section id="tables"')[2].partition("</section>")[0]
+    explained = dict(re.findall(r"<dt><b>(.*?)</b></dt><dd>(.*?)</dd>", shown))
+    assert explained["ExpRate, ≤ 1 to ≤ 3"].startswith("percent without error")
+    assert explained["95 % interval"].startswith("the 95 % interval of ExpRate, and")
+    assert "|--" not in shown and "`" not in shown
+
+
 def test_hostile_text_is_escaped_in_the_source(place: Place) -> None:
     text = place.page.read_text()
     assert "window.hacked" not in text and "<b>machine" not in text and "&lt;b&gt;machine" in text

@@ -8,6 +8,7 @@ never committed. Missing data are listed on the page.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -36,7 +37,8 @@ from hmerbench.evaluation.scoring.analysis import STRUCTURES
 from hmerbench.evaluation.scoring.metrics import BUCKETS, METRICS, TABULATED, interval_text
 from hmerbench.evaluation.strict import parse_yaml
 
-HEADINGS = {"interval": "95 % interval"} | {metric.rate: metric.heading for metric in TABULATED}
+INTERVAL = "95 % interval"
+HEADINGS = {"interval": INTERVAL} | {metric.rate: metric.heading for metric in TABULATED}
 FOLDED = ("training", "errors")  # of every preset and row: too many to be seen at once
 Row = tuple[str, dict[str, Any]]  # source, which gives its color, and cells by heading
 
@@ -149,7 +151,7 @@ def render(material: Material, results: Path) -> str:
         intro=f"{content}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
         summary=_summary(results, material.runs),
         tables=[table for frame in material.frames for table in _tables(frame)],
-        tables_note=tables.meanings().strip().replace("`", ""),
+        meanings=[*_meanings()],
         scores=[row for run in material.runs for row in _scores(run)],
         figures=[figure for figure in figures if not figure["folded"]],
         folded=[figure for figure in figures if figure["folded"]],
@@ -196,6 +198,15 @@ def _row(run: RunFolder, **cells: object) -> Row:
 def _rate(run: RunFolder, split: str) -> str:
     score = run.scores.get(split)
     return f"{score.exprate:.2f} ({interval_text(score.exact, score.n)})" if score else "–"
+
+
+def _meanings() -> Iterator[list[str]]:
+    """The columns of tables and what they mean, by the headings that they have here."""
+    here = HEADINGS | {"ci_low": INTERVAL, "ci_high": "", "ci_over": ""}
+    for line in re.sub(r"`(\w+)`", lambda name: here.get(name[1], f"`{name[1]}`"), tables.meanings()).splitlines():
+        if line.startswith("| ") and not line.startswith("| column"):
+            columns, meaning = line.replace("`", "").strip("| ").split(" | ", 1)
+            yield [columns.rstrip(", "), meaning]
 
 
 def _tables(frame: pd.DataFrame) -> Iterator[tuple[str, list[Row]]]:
