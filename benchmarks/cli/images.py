@@ -48,7 +48,9 @@ def recognize(
             print(json.dumps(recognition.to_dict(nbest)) if as_json else line, flush=True)
             if recognition.doubtful:
                 share = math.floor(1000 * recognition.confidence) / 10  # never rounded up to the limit
-                note = f"of readings as uncertain as this one, {share:.1f} % are right"
+                note = f"its confidence is {share:.1f} %, on a scale fitted to CROHME"
+                if recognizer.calibrated:
+                    note = f"of readings as uncertain as this one, {share:.1f} % are right"
                 asked = "is it a cropped image of a single expression?"
                 print(f"doubtful: {printable(path)}: {note}; {asked}", file=sys.stderr)
             # pictures come after what was read, which a full disk must not lose

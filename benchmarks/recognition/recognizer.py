@@ -150,6 +150,11 @@ class Recognizer:
         config, size = self.config, sum(parameter.numel() for parameter in self.model.parameters())
         return f"{config.recipe}, {config.preset}, seed {config.seed} ({size / 1e6:.1f} M parameters)"
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether it was trained on CROHME alone, as the network was that confidences were fitted to."""
+        return self.config.data.name in ("", "crohme")  # a checkpoint of CoMER's authors does not name its data
+
     @classmethod
     def load(cls, weights: Path | str | None = None, fast: bool = False) -> "Recognizer":
         """Load a run folder, a weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors; by default,

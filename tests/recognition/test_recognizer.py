@@ -434,6 +434,14 @@ def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, program, quick:
 def test_a_low_confidence_is_not_rounded_up_to_the_limit(tmp_path: Path, program, monkeypatch) -> None:
     monkeypatch.setattr(recognizer, "calibration", lambda: lambda _: 0.49999)
     assert "of readings as uncertain as this one, 49.9 % are right" in program(tmp_path / "a.png")[2]
+    monkeypatch.setattr(Recognizer, "calibrated", False)
+    said = program(tmp_path / "a.png")[2]
+    assert "its confidence is 49.9 %, on a scale fitted to CROHME" in said and "are right" not in said
+
+
+def test_a_confidence_is_a_share_for_weights_of_crohme_alone(medium: Recognizer) -> None:
+    assert medium.calibrated
+    assert not Recognizer(medium.model, medium.config.changed({"data": {"name": "foreign"}})).calibrated
 
 
 # --------------------------------------------------------------------------------------------------- weights
