@@ -54,7 +54,13 @@ class Archive:
         if odd := sorted(name for name in splits if not ID.fullmatch(name)):
             fault = "cannot be the name of a set: take letters, digits and _ . + -; rename it"
             raise UserError(f"{store.where(odd[0])}: {fault}")
-        if trains and TRAIN not in splits:
+        if trains and splits and TRAIN not in splits:
+            sets, fix = (
+                abridged(sorted(splits)),
+                "`import-data --split train` or `--test-share 0.1` makes a training set",
+            )
+            raise UserError(f"{self.path}: no data/train/caption.txt in it, only test sets ({sets}); {fix}")
+        if trains and not splits:
             raise UserError(
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
                 "fetch CROHME with `make crohme`, or leave the archive out to use the embedded set"
@@ -193,7 +199,8 @@ class Archive:
             raise UserError(f"{told}: {abridged(faults)}")
         if split not in self.unreadable:
             self.unreadable[split] = faults
-            err_console.print(f"{told}, and are left out: {abridged(faults)}", markup=False)
+            wrong = "" if split == TRAIN else " and count as wrong"
+            err_console.print(f"{told}, are left out{wrong}: {abridged(faults)}", markup=False)
         return samples
 
     def writers(self, split: str) -> dict[str, str]:

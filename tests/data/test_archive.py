@@ -209,7 +209,7 @@ def test_a_test_set_of_ones_own(tmp_path, entries, capsys):
     assert archive.splits == ("mine",) and archive.name == "foreign"
     assert all((sample.image == DRAWN).all() for sample in archive.samples("mine")) and not capsys.readouterr().err
     assert content(symlg.from_latex("x ^ 2")) == content(archive.ground_truth("mine")["a"])
-    with pytest.raises(UserError, match=r"no data/train/caption.txt"):
+    with pytest.raises(UserError, match=r"only test sets \(mine\); `import-data --split train` or"):
         open_archive(path)
     with pytest.raises(UserError, match=r"no data/NAME/caption.txt"):
         open_archive(pack(tmp_path / "b.zip", {"data/mine/img/a.png": b""}), trains=False)
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_left_out_and_named_at_once(tmp_path, capsys):
         good, shrunk = archive.samples("mine")
     assert np.array_equal(good.image, DRAWN) and shrunk.id == "large" and shrunk.image.size < 2 * DRAWN.size
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("3 of 5 images of mine cannot be read, and are left out") == 1
+    assert said.count("3 of 5 images of mine cannot be read, are left out and count as wrong: ") == 1
     assert all(f"data/mine/img/{id_}.png: " in said for id_ in ("blank", "cut", "no"))
     # chosen by captions, as those that are scored are: good and blank, not good and large
     assert [sample.id for sample in archive.samples("mine", limit=2)] == ["good"]
