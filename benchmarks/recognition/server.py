@@ -95,6 +95,8 @@ class Handler(BaseHTTPRequestHandler):
     def picture(self) -> bytearray:
         """The body, read until the client's time is over."""
         self.query()
+        if self.headers.get_content_maintype() == "multipart":
+            raise Refused(415, "a form is no picture; send the file itself, as curl --data-binary @FILE does")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal()):
             raise Refused(411, "send the picture as the body of the request, with its Content-Length")

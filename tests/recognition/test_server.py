@@ -116,6 +116,7 @@ BAD = {
     "text": ({"body": b"not a picture"}, 400, "not an image of a known format"),
     "cut": ({"body": PNG[:80]}, 400, "damaged"),
     "empty": ({"body": b""}, 400, "the body is empty"),
+    "form": ({"body": b"--x", "Content-Type": "multipart/form-data; boundary=x"}, 415, "--data-binary @FILE"),
     "large": ({"body": None, "Content-Length": str(MAX_BYTES + 1)}, 413, "10 MB"),
     "huge": ({"body": None, "Content-Length": "9" * 30}, 413, "10 MB"),
     "pixels": ({"body": black(7100, 7100)}, 413, "more than 50 million pixels"),
