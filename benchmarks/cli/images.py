@@ -34,11 +34,15 @@ def recognize(
     """Recognize images of expressions: one line of LaTeX per image."""
     import cv2
 
+    from hmerbench.benchmarks.data.archive import abridged
     from hmerbench.benchmarks.files import write_atomically
-    from hmerbench.benchmarks.recognition.recognizer import Recognizer, files
+    from hmerbench.benchmarks.recognition.recognizer import Recognizer, files, others, shown_of
     from hmerbench.models.files import one_line
 
-    images = [file for path in images for file in files(path)]
+    passed = [str(path) for folder in images if folder.is_dir() for path in others(folder)]
+    images = [file for path in images for file in files(path) if not shown_of(file, images)]
+    if passed:
+        print(f"passed over, as their names are no pictures': {printable(abridged(passed))}", file=sys.stderr)
     recognizer, read, faults, began = Recognizer.load(weights, fast), 0, 0, time.perf_counter()
     for path in images:
         try:

@@ -276,6 +276,20 @@ def files(path: Path) -> list[Path]:
         return [path]
 
 
+def others(folder: Path) -> list[Path]:
+    """The files of a folder that have no picture's name; hidden ones do not count."""
+    return sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() not in ENDINGS and file.is_file() and file.name[0] != "."
+    )
+
+
+def shown_of(file: Path, given: Sequence[Path]) -> bool:
+    """Whether `recognize` wrote a file beside a picture that is given, too."""
+    return any(file.name.endswith(end) and Path(str(file).removesuffix(end)) in given for end in SHOWN)
+
+
 def pictures_of(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
     """Names and pictures, in the order given; a folder's in the order of their names.
 
@@ -296,7 +310,7 @@ def pictures_of(given: Any, name: str = "image") -> list[tuple[str, Picture]]:
         name = getattr(given, "filename", "") or name
         try:
             return [(name, gray_of(ImageOps.exif_transpose(given)))]
-        except OSError as error:  # PIL decodes a file only now
+        except (OSError, ValueError) as error:  # PIL decodes a file only now; some modes it cannot make gray
             raise UserError(f"{name}: damaged image ({one_line(error)}); save it again") from None
     if hasattr(given, "read"):
         name, given = str(getattr(given, "name", name)), given.read()

@@ -416,6 +416,9 @@ def test_json_and_attention_on_the_command_line(tmp_path: Path, program) -> None
     with Image.open(tmp_path / "a.png.attention.png") as drawn:
         assert drawn.width > 1000
     assert recognizer.files(tmp_path) == [tmp_path / "a.png"]  # not what is shown of it
+    (tmp_path / "notes.pdf").write_bytes(b"%PDF")
+    _, again, said = program(*sorted(tmp_path.glob("*.png")), tmp_path)
+    assert again == 2 * f"{tmp_path / 'a.png'}\t{LATEX}\n" and f"{tmp_path / 'notes.pdf'}\n" in said
 
 
 def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, program, quick: Path, monkeypatch) -> None:

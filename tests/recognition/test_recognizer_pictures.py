@@ -80,6 +80,7 @@ BAD = {
     "flat": (np.zeros(9, np.uint8), "shape (9,)"),
     "large floats": (np.full((9, 9), 200.0), "floats from 0 to 1"),
     "not a number": (np.full((9, 9), np.nan), "floats from 0 to 1"),
+    "a mode of colors that Pillow cannot make gray": (Image.new("LAB", (9, 9)), "damaged image"),
     "cut, open": (Image.open(io.BytesIO(png()[:-100])), "damaged image"),
 }
 
