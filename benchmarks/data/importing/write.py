@@ -130,7 +130,9 @@ def _scorable(rows: list[Row], source: Source) -> Iterator[Row]:
             if row.split != "train":
                 from_latex(row.tokens)
         except Unconverted as fault:
-            source.leave_out(f"{row.split}/{row.id}", f"test caption does not convert to symLG ({fault})")
+            odd = ", ".join(unknown_words([row.tokens]))
+            reason = f"test caption does not convert to symLG ({fault}{odd and f'; not of CROHME: {odd}'})"
+            source.leave_out(f"{row.split}/{row.id}", reason)
         else:
             yield row
 
@@ -142,7 +144,7 @@ def _unique(rows: Iterator[Row], source: Source, spool: IO[bytes]) -> list[Row]:
         row.split, row.id = (re.sub(r"^[^\w]|[^\w.+-]", "_", name) for name in (row.split, row.id))
         if (other := kept.setdefault((row.split, row.id), row)) is not row:
             same = "two captions of one image" if other.tokens != row.tokens else "listed twice"
-            same = same if _image(other, spool) == _image(row, spool) else "another image of its name"
+            same = same if _image(other, spool) == _image(row, spool) else "another image of its name; rename it"
             source.leave_out(f"{row.split}/{row.id}", same)
     return [kept[key] for key in sorted(kept)]
 
