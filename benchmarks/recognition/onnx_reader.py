@@ -299,12 +299,14 @@ def main() -> None:
     """Read the pictures named on the command line with the network beside this file."""
     from PIL import Image
 
+    if not sys.argv[1:]:
+        sys.exit(f"usage: {sys.argv[0]} IMAGE ...: pictures that `hmerbench recognize --show-prepared` writes")
     reader, unread = Reader(Path(__file__).parent), 0
     for name in sys.argv[1:]:
         try:
             ink = np.asarray(Image.open(name).convert("L"))
             if ink.mean() > 127:
-                raise ValueError("bright; this reads white strokes on black, drawn as CROHME's are")
+                raise ValueError("bright; this reads what `hmerbench recognize --show-prepared` writes: white on black")
             found = reader(ink)
         except (OSError, ValueError) as error:
             print(f"{name}: {error}", file=sys.stderr)

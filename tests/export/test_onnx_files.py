@@ -223,9 +223,13 @@ def test_the_folder_reads_by_itself(exported: tuple[Path, Network, Config], tmp_
     cv2.imwrite(str(tmp_path / "black.png"), 0 * drawing())
     unread = [tmp_path / f"{name}.png" for name in ("paper", "none", "black")]
     read, done = done.stdout, subprocess.run([*command, *unread], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.splitlines()[-3].startswith(f"{tmp_path}/paper.png: bright")
+    assert done.returncode == 1 and done.stderr.splitlines()[-3].startswith(
+        f"{tmp_path}/paper.png: bright; this reads what"
+    )
     assert "No such file" in done.stderr.splitlines()[-2] and "white ink on black" in done.stderr.splitlines()[-1]
     assert done.stdout == read
+    done = subprocess.run(command[:2], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith(f"usage: {folder}/reader.py IMAGE")
 
 
 def test_smaller_weights(
