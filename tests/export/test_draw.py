@@ -21,7 +21,7 @@ from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg.mathml import from_mathml
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.paths import ROOT
-from tests.helpers.pictures import LATEX, PAPER
+from tests.helpers.pictures import INK, LATEX, PAPER
 
 CACHE = ROOT / "results/local/onnxruntime-web"
 X = [[(100, 120), (150, 190)], [(150, 120), (100, 190)]]
@@ -149,6 +149,12 @@ def test_strokes_are_undone_erased_and_cleared(page: Any) -> None:
 
 def test_a_picture_is_read(page: Any) -> None:
     give(page, png(PAPER))
+    assert reading(page) == LATEX
+
+
+@pytest.mark.parametrize("bright", [0, 255])
+def test_ink_on_transparency_is_read_whether_dark_or_bright(page: Any, bright: int) -> None:
+    give(page, png(cv2.merge([np.full_like(INK, bright)] * 3 + [INK])))
     assert reading(page) == LATEX
 
 

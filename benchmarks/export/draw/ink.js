@@ -114,11 +114,12 @@ function inkOfStrokes(strokes) {
 
 // Ink of a picture, an ImageData: paper lit unevenly, dark ink on light paper or the reverse.
 function inkOfPicture({ width, height, data }) {
-  const gray = new Float32Array(width * height);
-  for (let i = 0; i < gray.length; i++) {
-    const alpha = data[4 * i + 3] / 255;
-    gray[i] = 255 + (0.299 * data[4 * i] + 0.587 * data[4 * i + 1] + 0.114 * data[4 * i + 2] - 255) * alpha;
-  }
+  const gray = new Float32Array(width * height), alpha = gray.map((_, i) => data[4 * i + 3] / 255);
+  const opaque = gray.map((_, i) => 0.299 * data[4 * i] + 0.587 * data[4 * i + 1] + 0.114 * data[4 * i + 2]);
+  // Behind bright ink on transparency is black, behind anything else white.
+  const few = alpha.filter((value) => value > 0.5).length <= gray.length / 2;
+  const behind = few && opaque.reduce((sum, value, i) => sum + (value - 127) * alpha[i], 0) > 0 ? 0 : 255;
+  opaque.forEach((value, i) => { gray[i] = behind + (value - behind) * alpha[i]; });
   const paper = paperOf(gray, width, height);
   const difference = gray.map((value, i) => value - paper[i]);
   const dark = difference.reduce((sum, value) => sum + value ** 3, 0) < 0;
