@@ -71,7 +71,8 @@ def test_one_entry_is_enough(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SHOW], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     terminal, shown, below = done.stdout.partition("labels alone     1 of 2")
-    assert terminal and shown and re.search(r"\| set \| n \| ExpRate \| .*\| my own \| .*95 % interval over images \|", below)
+    heading = r"\| set \| n \| ExpRate \| .*\| my own \| .*95 % interval over images \|"
+    assert terminal and shown and re.search(heading, below)
     scored = json.loads((new / "scores/2014.json").read_text())
     assert (scored["mine"], scored["mine_rate"], scored["right"], scored["right_rate"]) == (1, 50.0, 7, 87.5)
     assert scored["alephs"] is scored["aleph_rate"] is None  # of nothing
