@@ -103,7 +103,7 @@ def also_trained_on(crohme: Archive, mne: Archive, results: Path) -> str:
 def write_nested(table: Sequence[Mapping[str, str]], mne: Archive, crohme: Archive, results: Path) -> list[Path]:
     sizes = {name: len(mne.captions(name)) for name in mne.splits}
     columns = [name for name in table[0] if name != "source"]
-    ours = [row | {"preset": row["preset"] + "†" * (row["source"] == "external")} for row in table]
+    ours = [{**row, "preset": row["preset"] + "†" * (row["source"] == "external")} for row in table]
     empty = dict.fromkeys(columns, "–")
     reported = [
         empty | {"recipe": f"{name} (reported)"} | dict(zip((*TAKEN, NEW), rates, strict=True))

@@ -113,7 +113,7 @@ def test_a_sheet_in_perspective_leaves_no_edges(narrower: float) -> None:
     sheet = np.pad(PAGE, ((120, 120), (30, 30)), constant_values=255)
     high, wide = sheet.shape
     flat = np.array([(0, 0), (wide, 0), (wide, high), (0, high)], np.float32)
-    seen = [(0.08 + narrower, 0.1), (0.92 - narrower, 0.1), (0.95, 0.93), (0.05, 0.93)] * np.array([wide, high])
+    seen = np.array([(0.08 + narrower, 0.1), (0.92 - narrower, 0.1), (0.95, 0.93), (0.05, 0.93)]) * [wide, high]
     warp = cv2.getPerspectiveTransform(flat, seen.astype(np.float32))
     prepared = prepare(cv2.warpPerspective(sheet, warp, (wide, high), borderValue=55), "in perspective")
     ours, whole = prepared.image.shape, prepare(PAGE, "plain").image.shape
