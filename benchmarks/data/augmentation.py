@@ -36,13 +36,17 @@ def sides(image: np.ndarray) -> tuple[int, int]:
     return height, width
 
 
+def small_enough(samples: Iterable[Sample], data: Data) -> list[Sample]:
+    """Without images over `data.max_area`."""
+    return [sample for sample in samples if sample.image.size <= data.max_area]
+
+
 def scaled(samples: Iterable[Sample], data: Data, scale: float = 1.0) -> list[Sample]:
     """Drop images over `data.max_area` and scale the rest by `data.scale` (area average), once for all epochs.
 
     A search at several sizes multiplies that factor by `scale`.
     """
-    kept = [sample for sample in samples if sample.image.size <= data.max_area]
-    factor = data.scale * scale
+    kept, factor = small_enough(samples, data), data.scale * scale
     return kept if factor == 1 else [replace(sample, image=_rescaled(sample.image, factor)) for sample in kept]
 
 

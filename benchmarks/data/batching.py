@@ -15,7 +15,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from hmerbench.benchmarks.config import Augmentation, Config
-from hmerbench.benchmarks.data.augmentation import Distortion, Draw, Substitution, distort, rescale, scaled, sides
+from hmerbench.benchmarks.data.augmentation import (
+    Distortion,
+    Draw,
+    Substitution,
+    distort,
+    rescale,
+    scaled,
+    sides,
+    small_enough,
+)
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.data.sizes import padded, shrunk, within_limits
 from hmerbench.models.network import Network, Targets
@@ -236,7 +245,7 @@ def evaluation_batches(
     order `area` they do, as in the authors' program.
     """
     batching, top = config.training.batching, max(range(len(scales)), key=scales.__getitem__)
-    samples = [sample for sample in samples if sample.image.size <= config.data.max_area]
+    samples = small_enough(samples, config.data)
     largest, pixels = _read_at(scales[top], samples, config), pixels or batching.pixels
     sizes = [sides(sample.image) for sample in largest]
 
