@@ -19,7 +19,7 @@ FAULTS = (UserError, InputError, CheckpointError)  # of a run's files or setting
 
 
 class Lost(UserError):
-    """This process cannot go on, for no fault of its settings: begun again, the same command does."""
+    """This process cannot go on, for no fault of its settings: the same command, run again, can."""
 
 
 class Diverged(UserError):

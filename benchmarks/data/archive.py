@@ -55,11 +55,9 @@ class Archive:
             fault = "cannot be the name of a set: take letters, digits and _ . + -; rename it"
             raise UserError(f"{store.where(odd[0])}: {fault}")
         if trains and splits and TRAIN not in splits:
-            sets, fix = (
-                abridged(sorted(splits)),
-                "`import-data --split train` or `--test-share 0.1` makes a training set",
-            )
-            raise UserError(f"{self.path}: no data/train/caption.txt in it, only test sets ({sets}); {fix}")
+            fix = "`import-data --split train` or `--test-share 0.1` makes a training set"
+            found = abridged(sorted(splits))
+            raise UserError(f"{self.path}: no data/train/caption.txt in it, only test sets ({found}); {fix}")
         if trains and not splits:
             raise UserError(
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "

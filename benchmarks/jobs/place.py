@@ -13,7 +13,7 @@ class Died(Exception):
 
 
 class Killed(Died):
-    """By a signal: the job, or a process of its own."""
+    """A signal killed the job, or a process of its own."""
 
 
 class Bystander(Died):
