@@ -251,7 +251,7 @@ class Search(Strict):
     beam_size: int = Field(default=10, gt=0)
     """hypotheses per direction (program)"""
     max_len: int = Field(default=200, gt=1, le=MAX_STEPS)
-    """maximum tokens of a hypothesis, including the start token (program)"""
+    """maximum tokens of a hypothesis, including the start token; DenseWAP-TD: its symbols (program)"""
     alpha: float = Field(default=1.0, ge=0)
     """score of a hypothesis: log-probability / length ^ alpha (program)"""
     direction: Literal["both", "l2r", "r2l"] = "both"

@@ -41,8 +41,8 @@ def padded(rows: list[list[int]]) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerTrace:
-    """The cross-attention of one layer, each [B, H, T, L]: the refinement term R (None without ARM and in the first
-    layer) and the weights, in training after dropout."""
+    """The cross-attention of one layer, each [G, H, X, L], or [B, H, T, L] from `Decoder.forward`: the refinement term
+    R (None without ARM and in the first layer) and the weights, in training after dropout."""
 
     refinement: Tensor | None
     attention: Tensor

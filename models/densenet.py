@@ -241,7 +241,7 @@ class DenseNet(nn.Module):
         x = self.conv1(images_b1HW)
         if x.device.type != "cpu":  # a one-channel image has no layout to pass on, and products need channels last
             x = x.contiguous(memory_format=torch.channels_last)
-        # pooling before ReLU is a quarter of the work; padding is 0, the maximum only where ReLU gives 0 anyway
+        # pooling before ReLU is a quarter of the work and gives the same, as ReLU is monotone
         x = F.relu_(F.max_pool2d(self.norm1(x), 2, ceil_mode=True))
         x = self.trans1(self.dense1(x))
         x = self.trans2(self.dense2(x))

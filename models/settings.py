@@ -87,13 +87,13 @@ class DenseNetSettings(NetworkSettings):
     """Settings of the DenseNet that reads images for every network of this suite."""
 
     growth_rate: PositiveInt = 24
-    """channels added by each layer of a dense block (program)"""
+    """channels added by each layer of a dense block (4.1)"""
     num_layers: Depths = 16
-    """bottleneck layers in each of the three dense blocks, or a list of three numbers (program)"""
+    """bottleneck layers in each of the three dense blocks, or a list of three numbers (4.1)"""
     stride: Literal[16, 8] = 16
     """width and height of a feature cell in pixels: 16, or 8 without the second pooling (program)"""
     encoder_dropout: Share = 0.2
-    """of single values after each ReLU of the dense blocks (program)"""
+    """of single values in dense blocks and transitions (4.1)"""
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -45,6 +45,11 @@ def test_every_recipe_resolves_with_every_preset(recipe, preset):
     assert config.augmentation == (fusion and fusion.model_copy(update={"scale": None}) if recipe == "bttr" else fusion)
 
 
+@pytest.mark.parametrize("experiment", sorted(ROOT.glob("results/experiments/*.yaml")), ids=lambda path: path.stem)
+def test_every_experiment_is_a_preset_that_resolves(experiment):
+    assert resolve("comer-fusion", str(experiment), 7).preset == experiment.stem
+
+
 def test_paper_is_the_authors_training():
     config = resolve("comer-fusion", "paper", 7)
     t = config.training

@@ -82,7 +82,8 @@ def trial(
     run = RunFolder(results / "local/trials" / config.run_name, config)
     train(run, archive, samples=evenly(kept, config.data.limit))
     model = load_weights(run.weights_file, config.model)
-    learnable = [sample for sample in held if model.unfit(sample.tokens) is None]
+    longest = config.data.max_tokens
+    learnable = [sample for sample in held if len(sample.tokens) <= longest and model.unfit(sample.tokens) is None]
     loss, accuracy = loss_and_accuracy(model, evaluation_batches(learnable, config, config.search.batch_size))
     rows = []
     for reading, way in ways.items():

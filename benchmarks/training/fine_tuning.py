@@ -1,7 +1,8 @@
 """Fine-tuning: `train --from WEIGHTS` goes on from the weights of another run, on images of one's own.
 
 The network, the scale of its images and its search are those of the weights. Unless a preset says how it is trained, it
-is as the weights were, but for 20 epochs and at a fifth of the learning rate. Nothing is generated from pen strokes.
+is as the weights were, but for 20 epochs, at a fifth of the learning rate, which rises over a tenth of the steps and
+decays to 0, on labels of all lengths from the start and without an early stop. Nothing is generated from pen strokes.
 """
 
 import hashlib

@@ -52,6 +52,18 @@ def test_a_trial_trains_once_and_reads_in_every_way(archive: Archive, tmp_path: 
     assert pd.read_csv(recorded)["recipe"].tolist() == ["comer-fusion"] * 3 + ["bttr-baseline"]
 
 
+def test_captions_too_long_to_train_on_are_no_part_of_the_loss(archive: Archive, tmp_path: Path, monkeypatch) -> None:
+    longest = sorted(len(sample.tokens) for sample in archive.samples("train"))[20]
+    monkeypatch.setattr(trials, "HELD_OUT", 0.5)
+    monkeypatch.setattr(trials, "train", Mock())
+    monkeypatch.setattr(trials, "load_weights", lambda _, settings: build(settings))
+    monkeypatch.setattr(trials, "evaluation_batches", batches := Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        preset, changes = str(archive.path / "tiny.yaml"), [f"data.max_tokens={longest}"]
+        trial(archive, tmp_path, "comer-fusion", preset, 7, 1, changes)
+    assert max(len(sample.tokens) for sample in batches.call_args.args[0]) <= longest
+
+
 def test_a_trial_heeds_the_limit_of_its_data(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "train", train := Mock(side_effect=KeyboardInterrupt))
     for changes in (["data.limit=5"], []):
