@@ -283,11 +283,13 @@ def reading_values(crohme: Archive, reproduced: Path) -> Values:
 
 
 def cost_text(before: Values, now: Values) -> str:
-    """What all differences together cost in points of ExpRate; "" where no images were read, or none before."""
+    """What all differences together cost the committed weights in points of ExpRate; "" where no images were read, or
+    none before."""
     if not (before.keys() & now.keys() >= {f"{ITEM}n", f"{ITEM}exact"}):
         return ""
     n, right, was = (int(values[f"{ITEM}{name}"]) for values, name in ((now, "n"), (now, "exact"), (before, "exact")))
     return (
         f"In points: the committed weights of {READER} read {right} of {n} images of CROHME right, {was} when the "
-        f"baseline was recorded: {100 * (right - was) / n:+.1f} points of ExpRate (an image is {100 / n:.1f})."
+        f"baseline was recorded: {100 * (right - was) / n:+.1f} points of ExpRate (an image is {100 / n:.1f}). "
+        "What a difference does in training or in another network is not in this."
     )
