@@ -98,9 +98,12 @@ def opened(folder: Path) -> optuna.Study:
 def test_shipped_spaces_fit_their_presets(tmp_path: Path, preset: str) -> None:
     archive = tiny_archive(tmp_path / "tiny")
     (tmp_path / "inkml").mkdir()
-    ZipFile(tmp_path / "inkml/train.zip", "w").close()  # small names the digest of the pen strokes
+    ZipFile(tmp_path / "inkml/train.zip", "w").close()  # gpu names the digest of the pen strokes
     problem = pose("comer-fusion", preset, 7, open_archive(archive))
     assert problem.left_out == () and problem.base.select == "heldout"
+    full = resolve("comer-fusion", preset, 7, open_archive(archive)).training.epochs
+    first = problem.space.pruning.epochs + 1  # after which a trial may be stopped
+    assert first < problem.base.training.epochs < full
     assert problem.base.changed(problem.defaults) == problem.base
     assert pose("bttr", preset, 7, open_archive(archive)).left_out[0].startswith("augmentation.")
 
