@@ -215,16 +215,18 @@ class Tree:
         title = f"table 2, {run.data}, {run.preset}"
         note = "Open it (+) to see its rows. Its metrics are those of its best row; a row's are means over its seeds."
         table = self.group(run.table_key, title, note)
-        seeds = self.search(f"tags.row_key = '{run.row_key}'")
-        if len(seeds) > 1:
-            row = self.group(run.row_key, run.recipe, "Its metrics are the mean, spread and number of its seeds.")
+        runs = self.search(f"tags.row_key = '{run.row_key}'")
+        if len(runs) > 1:
+            note = "Its metrics are the mean, spread and number of its seeds, of each the newest run."
+            row = self.group(run.row_key, run.recipe, note)
             self._set_parent(row, table)
-            for seed in seeds:
-                self._set_parent(seed, row)
-            self._summarize(row, _mean_and_spread([_rates(seed) for seed in seeds]))
+            for each in runs:
+                self._set_parent(each, row)
+            newest = {each.data.tags["seed"]: _rates(each) for each in runs}
+            self._summarize(row, _mean_and_spread(list(newest.values())))
         else:
-            for seed in seeds:
-                self._set_parent(seed, table)
+            for each in runs:
+                self._set_parent(each, table)
             for row in self.groups(run.row_key):
                 self.client.delete_run(row.info.run_id)
         self._summarize(table, self._best(table, run))

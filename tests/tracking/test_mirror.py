@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 
 from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tracking.mirror import study_of
-from tests.helpers.made_up import put, put_environment, put_state
+from tests.helpers.made_up import put, put_environment, put_score, put_state
 from tests.helpers.runs import PARENT, all_runs, artifacts, check_complete, logged, put_epochs, put_run, track_eight
 
 
@@ -187,17 +187,28 @@ def test_a_retraining_with_the_same_losses_leaves_the_finished_run_alone(before,
         check_complete(client, *before)
 
 
+def row(client: MlflowClient) -> dict[str, float]:
+    (found,) = (run for run in all_runs(client) if "2014/exprate_runs" in run.data.metrics)
+    return {name: found.data.metrics[f"2014/exprate{name}"] for name in ("", "_runs")}
+
+
+def test_a_row_counts_the_newest_training_of_each_seed(client: MlflowClient, tmp_path: Path) -> None:
+    folders = [put_run(tmp_path, "bttr", seed=seed) for seed in (0, 10)]  # of ExpRate 10 and 20
+    for folder in folders:
+        logged(folder)
+    put_environment(folders[0], started="2026-01-02T00:00:00+00:00")
+    put_epochs(folders[0], 2, scale=5.0)
+    put_score(folders[0], "2014", 986, 100, exprate=30.0)
+    for folder in folders:
+        assert logged(folder) and row(client) == {"": 25.0, "_runs": 2}
+
+
 def test_a_removed_run_no_longer_counts_in_its_row(client: MlflowClient, tmp_path: Path) -> None:
     folders = [put_run(tmp_path, "bttr", seed=seed) for seed in (0, 10, 50)]  # of ExpRate 10, 20 and 60
     run_ids = [logged(folder) for folder in folders]
-
-    def row() -> dict[str, float]:
-        (found,) = (run for run in all_runs(client) if "2014/exprate_runs" in run.data.metrics)
-        return {name: found.data.metrics[f"2014/exprate{name}"] for name in ("", "_runs")}
-
-    assert row() == {"": 30.0, "_runs": 3}
+    assert row(client) == {"": 30.0, "_runs": 3}
     tracking.remove(folders[2])
-    assert row() == {"": 15.0, "_runs": 2}
-    assert logged(folders[0]) and row() == {"": 15.0, "_runs": 2}
+    assert row(client) == {"": 15.0, "_runs": 2}
+    assert logged(folders[0]) and row(client) == {"": 15.0, "_runs": 2}
     client.delete_run(run_ids[1])  # as the user interface does
-    assert logged(folders[1]) and row() == {"": 15.0, "_runs": 2}
+    assert logged(folders[1]) and row(client) == {"": 15.0, "_runs": 2}
