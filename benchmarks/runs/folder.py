@@ -50,6 +50,17 @@ class State(Open):
     finished: bool
 
 
+class Outcome(Open):
+    """trial.json: what became of a trial, the `ended`-th of its study to end, and the `best` value of those so far."""
+
+    name: str
+    number: int
+    state: str
+    value: float
+    ended: int
+    best: float
+
+
 class Confusion(Open):
     """A label read as another: how often, how often at the same position, and in how many expressions."""
 
@@ -123,6 +134,11 @@ class RunFolder(Run[Config]):
     def state(self) -> State | None:
         """State of the current checkpoint; a committed run has none."""
         return self._read("checkpoint.json", State) if (self.path / "checkpoint.json").exists() else None
+
+    @property
+    def trial(self) -> Outcome | None:
+        """What became of a trial, once its study knows."""
+        return self._read("trial.json", Outcome) if (self.path / "trial.json").exists() else None
 
     @property
     def scores(self) -> dict[str, Score]:

@@ -231,7 +231,7 @@ class LanguageRun(Run[LanguageSettings]):
     LOAD = staticmethod(lambda path: validate(LanguageSettings, read_yaml(path), str(path)))
     PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")
     PROGRESS = ("scores.json", "checkpoint.safetensors")
-    preset = ""  # language models have none
+    preset, trial = "", None  # language models have neither
 
     @staticmethod
     def device(place: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from mlflow import MlflowClient, entities
 from mlflow.exceptions import MlflowException
 
-from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.folder import Outcome, RunFolder
 from hmerbench.benchmarks.runs.listing import AnyRun
 from hmerbench.benchmarks.runs.run import LanguageRun, store_key
 from hmerbench.benchmarks.strict_files import flat
@@ -108,6 +108,18 @@ def log_perplexity(client: MlflowClient, mlrun: entities.Run, run: LanguageRun) 
         )
 
 
+def log_trial(client: MlflowClient, run_id: str, study: str, run: AnyRun, trial: Outcome) -> None:
+    """Log what became of a trial, and the best value so far in the run of its study."""
+    client.update_run(run_id, name=trial["name"])
+    client.set_tag(run_id, "trial", str(trial["number"]))
+    client.set_tag(run_id, "trial_state", trial["state"])
+    ended = max([*ends(run), run.started])
+    for id_, value, step in ((run_id, trial["value"], 0), (study, trial["best"], trial["ended"])):
+        points = client.get_metric_history(id_, "trial_value")
+        if (step, value) not in {(point.step, point.value) for point in points}:
+            client.log_metric(id_, "trial_value", value, ended, step)
+
+
 def log_datasets(client: MlflowClient, run_id: str, run: RunFolder) -> None:
     """Log the training set and the scored test sets as inputs; MLflow ignores those it already has."""
     scores, inputs = run.scores, []
@@ -189,7 +201,8 @@ def _register(
 
 
 def ends(run: AnyRun) -> list[int]:
-    """When each epoch ended, in ms since 1970: the same whenever and wherever the folder is mirrored."""
+    """When each epoch ended, in ms since 1970, as if the training had never been interrupted: the same whenever and
+    wherever the folder is mirrored."""
     return [run.started + int(1000 * seconds) for seconds in run.seconds]
 
 

@@ -77,13 +77,13 @@ class Mirror:
     def tree(self) -> "Tree":
         return Tree(self.client, self.experiment)
 
-    def put(self, run: AnyRun, tables: Path | None, name: str, running: bool) -> str:
+    def put(self, run: AnyRun, tables: Path | None, running: bool) -> str:
         """Bring the store up to date with the folder; return the id of its MLflow run.
 
-        A trial is a child of its study instead of a table, with the name `name`; `running`: the training is in
-        progress.
+        A trial is a child of its study instead of a table. `running`: the training, or the study, is in progress.
         """
         study, (mlrun, epochs) = study_of(run.path), self._find(run)
+        trial = run.trial if study else None
         if mlrun is None:
             mlrun = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, run.title)
         run_id = mlrun.info.run_id
@@ -99,13 +99,17 @@ class Mirror:
         for path in (run.path / name for name in run.PARTS if run.finished or name not in RESULTS):
             if path.exists():
                 self.client.log_artifact(run_id, str(path))
-        if run.finished:
+        if run.finished or trial:  # one that was stopped early, too
             self.client.set_terminated(run_id, "FINISHED", max([*contents.ends(run), run.started]))
         else:
             self.client.update_run(run_id, "RUNNING" if running else "KILLED")
         if study:
-            self.client.set_tag(run_id, PARENT, self.tree.group(store_key(study), study).info.run_id)
-            self.client.update_run(run_id, name=name or mlrun.info.run_name)
+            parent = self.tree.group(store_key(study), study).info.run_id
+            self.client.set_tag(run_id, PARENT, parent)
+            if trial:
+                contents.log_trial(self.client, run_id, parent, run, trial)
+            if running:
+                self.client.update_run(parent, "RUNNING")  # until `conclude`
             return run_id
         if not isinstance(run, RunFolder):
             return run_id

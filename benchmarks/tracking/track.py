@@ -34,18 +34,18 @@ _warned: set[str] = set()
 _left_alone_until: dict[str, float] = {}
 
 
-def track(folder: Path, tables: Path | None = None, name: str = "", running: bool = False) -> str | None:
+def track(folder: Path, tables: Path | None = None, running: bool = False) -> str | None:
     """Mirror a run folder (and `tables`) to MLflow; return the MLflow run id, or None if the store failed.
 
-    The run becomes a child of its table or, with the name `name`, a trial of its study. `running`: its training is in
-    progress; nothing is logged until an epoch is saved, as the folder may still look like that of an earlier training.
+    The run becomes a child of its table, a trial of its study. `running`: its study is in progress, or its training,
+    and then nothing is logged until an epoch is saved, as the folder may still look like that of an earlier training.
     Raises UserError if `folder` is not a run folder or damaged.
     """
     run = run_in(folder)
-    _ = run.settings, run.history, run.environment, run.finished, run.scores  # report damaged files now, as errors
-    if running and not (run.history and (isinstance(run, LanguageRun) or run.state)):
+    _ = run.settings, run.history, run.environment, run.finished, run.scores, run.trial  # report damaged files now
+    if running and not run.trial and not (run.history and (isinstance(run, LanguageRun) or run.state)):
         return None
-    return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, name, running))
+    return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, running))
 
 
 def remove(folder: Path) -> bool:

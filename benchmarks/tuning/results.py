@@ -18,7 +18,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.tuning.space import Problem
-from hmerbench.benchmarks.tuning.trials import without_judges
+from hmerbench.benchmarks.tuning.trials import best_epoch, without_judges
 from hmerbench.evaluation.scoring.metrics import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
@@ -46,7 +46,7 @@ def trial_table(study: optuna.Study, problem: Problem) -> pd.DataFrame:
     """One row per trial, including failed trials and their retries."""
     table = []
     for trial in study.trials:
-        row = {"trial": trial.number, "state": trial.state.name.lower(), "value": trial.value}
+        row = {"trial": trial.number, "state": trial.state.name.lower(), "value": best_epoch(trial)}
         row |= {"epochs": trial.last_step, "seconds": trial.duration.total_seconds() if trial.duration else None}
         row |= {name: str(value) for name, value in problem.values(trial.params).items()}
         row |= {name: trial.user_attrs.get(name, False) for name in ("default", "diverged")}

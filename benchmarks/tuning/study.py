@@ -29,7 +29,9 @@ from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Bystander, Died
 from hmerbench.benchmarks.printing import console
+from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import announce, workspace
+from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tuning.space import Problem
 from hmerbench.benchmarks.tuning.trials import (
     FINISHED_STATES,
@@ -38,6 +40,7 @@ from hmerbench.benchmarks.tuning.trials import (
     STORAGE_ERRORS,
     Job,
     Retry,
+    best_epoch,
     given_up,
     patiently,
     quiet_optuna,
@@ -189,17 +192,20 @@ def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLog
     for trial in study.trials:
         if trial.state in FINISHED_STATES and trial.number not in reported:
             reported.add(trial.number)
-            pruned = f" after epoch {trial.last_step}, stopped" if trial.state == TrialState.PRUNED else ""
+            pruned = f", stopped after epoch {trial.last_step}" if trial.state == TrialState.PRUNED else ""
+            value = best_epoch(trial) or 0.0
             settings = job.problem.values(trial.params)
-            values = ", ".join(f"{setting.split('.')[-1]} {value}" for setting, value in settings.items())
+            values = ", ".join(f"{setting.split('.')[-1]} {chosen}" for setting, chosen in settings.items())
             name = f"{'check' if job.check else 'trial'} {trial.number}"
-            console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})")
+            console.print(f"{name}: {value:.2f}{pruned} ({values})")
             folder = Path(job.folder, trial.user_attrs.get("folder", "-"))
             if folder.is_dir():
                 for file in ("checkpoint.safetensors", "best.safetensors"):  # of no use after a short training
                     (folder / file).unlink(missing_ok=True)
-                best = max(other.value or 0.0 for other in study.trials if other.number in reported)
-                logger.queue.put(partial(_log, folder, name, trial, best))
+                best = max(best_epoch(other) or 0.0 for other in study.trials if other.number in reported)
+                outcome = {"name": name, "number": trial.number, "state": trial.state.name.lower(), "value": value}
+                RunFolder(folder).write("trial.json", outcome | {"ended": len(reported), "best": best})
+                logger.queue.put(partial(tracking.track, folder, running=True))
 
 
 class TrialLogger(threading.Thread):
@@ -208,7 +214,7 @@ class TrialLogger(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
@@ -222,10 +228,9 @@ class TrialLogger(threading.Thread):
 
     def conclude(self, job: Job, status: str) -> None:
         """Queue the final status of a study: FINISHED or KILLED."""
-        from hmerbench.benchmarks.tracking.track import conclude
-
         base = job.problem.base
-        self.queue.put(partial(conclude, Path(job.folder, Path(base.run_name).name), base.data.name, status))
+        trial = Path(job.folder, Path(base.run_name).name)
+        self.queue.put(partial(tracking.conclude, trial, base.data.name, status))
 
     def end(self) -> None:
         """Wait for the queue to be logged, for at most MIRROR_SECONDS."""
@@ -233,25 +238,6 @@ class TrialLogger(threading.Thread):
         self.join(MIRROR_SECONDS)
         if self.is_alive():
             console.print("warning: MLflow hangs; `hmerbench track` can log the trials later")
-
-
-def _log(folder: Path, name: str, trial: FrozenTrial, best: float) -> None:
-    """Log a finished trial, and the best value so far as a metric of its study."""
-    from hmerbench.benchmarks.tracking.mirror import PARENT
-    from hmerbench.benchmarks.tracking.track import track
-    from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
-
-    if run_id := track(folder, name=name):
-        from mlflow import MlflowClient
-
-        client = MlflowClient(tracking_uri(folder))
-        client.set_tag(run_id, "trial", str(trial.number))
-        client.set_tag(run_id, "trial_state", trial.state.name.lower())
-        client.log_metric(run_id, "trial_value", trial.value or 0.0)
-        client.set_terminated(run_id, "FINISHED")  # pruned ones, too
-        parent = client.get_run(run_id).data.tags[PARENT]
-        client.update_run(parent, "RUNNING")  # until `conclude`
-        client.log_metric(parent, "trial_value", best, step=trial.number)
 
 
 def _repair(journal: Path) -> None:

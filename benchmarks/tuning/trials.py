@@ -273,6 +273,13 @@ class Trial:
             pass
 
 
+def best_epoch(trial: FrozenTrial) -> float | None:
+    """A trial's value, which of one that was stopped is its best epoch's, too, where Optuna's is its last's."""
+    if trial.state == TrialState.PRUNED:
+        return max(trial.intermediate_values.values(), default=None)
+    return trial.value
+
+
 def without_judges(samples: list[Sample], checking: Config) -> list[Sample]:
     """Samples without those held out at the seed before that of `checking`, a study's check."""
     return hold_out(samples, checking.heldout, checking.seed - 1)[0]

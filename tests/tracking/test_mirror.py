@@ -1,5 +1,6 @@
 """Runs are one tree in MLflow, each of them once, whatever is resumed, repeated, copied or removed."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -52,10 +53,17 @@ def test_a_second_seed_creates_the_row_in_between(client: MlflowClient, folder: 
 LR = "lr-smoke-seed7-01234567"  # a study
 
 
+def put_trial(folder: Path, number: int, state: str = "complete") -> Path:
+    """trial.json of a trial of the value 12, after one of 50."""
+    outcome = {"name": f"trial {number}", "number": number, "state": state, "value": 12.0, "ended": 2, "best": 50.0}
+    put(folder / "trial.json", json.dumps(outcome))
+    return folder
+
+
 def test_trials_are_children_of_their_study(client: MlflowClient, tmp_path: Path) -> None:
     trials = [put_run(tmp_path, "trial", seed=seed) for seed in range(2)]
     folders = [shutil.copytree(trial, tmp_path / "tuning" / LR / f"smoke-seed7-{n}") for n, trial in enumerate(trials)]
-    run_ids = [logged(folder, name=f"trial {n}") for n, folder in enumerate(folders)]
+    run_ids = [logged(put_trial(folder, n)) for n, folder in enumerate(folders)]
     below = [client.get_run(run_id) for run_id in run_ids]
     (above,) = {run.data.tags[PARENT] for run in below}
     assert len(all_runs(client)) == 3 and [run.info.run_name for run in below] == ["trial 0", "trial 1"]
@@ -66,11 +74,27 @@ def test_trials_are_children_of_their_study(client: MlflowClient, tmp_path: Path
     assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "KILLED"
 
 
+def test_a_stopped_trial_is_logged_in_full_during_its_study_and_later(client: MlflowClient, tmp_path: Path) -> None:
+    """By `track`, which the study calls, too."""
+    folder = put_trial(tmp_path / "tuning" / LR / "smoke-seed7-1", 1, "pruned")
+    shutil.copytree(put_run(tmp_path, "trial", finished=False), folder, dirs_exist_ok=True)
+    for later in range(2):
+        run = client.get_run(logged(folder))
+        assert (run.info.run_name, run.info.status) == ("trial 1", "FINISHED")
+        assert (run.data.tags["trial"], run.data.tags["trial_state"]) == ("1", "pruned")
+        study = client.get_run(run.data.tags[PARENT]).info
+        for id_, expected in ((run.info.run_id, (0, 12.0)), (study.run_id, (2, 50.0))):
+            points = client.get_metric_history(id_, "trial_value")
+            assert [(point.step, point.value) for point in points] == [expected]
+        assert study.status == ("RUNNING" if later else "FINISHED")
+        logged(folder, running=True)
+
+
 def test_studies_of_several_spaces_each_have_their_default_trial(client: MlflowClient, tmp_path: Path) -> None:
     """Which is the same training, to the same losses."""
     trial, studies = put_run(tmp_path, "trial"), (f"first-{LR}", f"second-{LR}")
     folders = [shutil.copytree(trial, tmp_path / "tuning" / study / trial.name) for study in studies]
-    first, second = (logged(folder, name="trial 0") for folder in folders)
+    first, second = (logged(put_trial(folder, 0)) for folder in folders)
     assert first != second and [logged(folder) for folder in folders] == [first, second]
     above = [client.get_run(client.get_run(id_).data.tags[PARENT]).info.run_name for id_ in (first, second)]
     assert above == [f"tuning/{study}" for study in studies]

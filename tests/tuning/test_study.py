@@ -31,7 +31,7 @@ from hmerbench.benchmarks.jobs.place import Bystander, Died, Place
 from hmerbench.benchmarks.resolve import load, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tuning import study as driver
-from hmerbench.benchmarks.tuning.results import heldout_size
+from hmerbench.benchmarks.tuning.results import heldout_size, trial_table
 from hmerbench.benchmarks.tuning.space import Parameter, pose
 from hmerbench.benchmarks.tuning.trials import FINISHED_STATES, Job, KeyedTPE, Retry
 from tests.helpers.paths import NO_STORE, ROOT
@@ -269,6 +269,32 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, caps
     assert sum(trial.state in FINISHED_STATES for trial in opened(folder).trials) == 16
 
 
+def test_a_stopped_trial_has_its_best_epochs_value_as_a_complete_one_has(given) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        for epoch, rate in enumerate((40.0, 30.0, 5.0), 1):
+            trial.report(rate, epoch)
+        raise optuna.TrialPruned
+
+    driver.quiet_optuna()
+    study = optuna.create_study(direction="maximize")
+    study.optimize(objective, n_trials=1)
+    assert trial_table(study, posed(given)).value.tolist() == [40.0]
+
+
+def test_the_best_value_never_falls_in_whichever_order_trials_end(given, tmp_path: Path) -> None:
+    job, study, reported = Job(posed(given), "", 2, str(tmp_path), ""), optuna.create_study(direction="maximize"), set()
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+        study.ask().set_user_attr("folder", folder.name)
+    for number, value in ((1, 50.0), (0, 10.0)):
+        study.tell(number, value)
+        driver._report(job, study, reported, Mock())
+    first, second = (RunFolder(folder).trial for folder in folders)
+    assert second and (second["number"], second["value"], second["ended"], second["best"]) == (1, 50.0, 1, 50.0)
+    assert first and (first["number"], first["value"], first["ended"], first["best"]) == (0, 10.0, 2, 50.0)
+
+
 def test_a_diverged_loss_is_a_result(inline, given) -> None:
     space = with_(parameters={"training.optimizer.lr": {"low": 0.0095, "high": 0.9}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
@@ -445,17 +471,17 @@ def test_a_hanging_tracking_store_delays_nothing(inline, given, monkeypatch, cap
 def test_trials_are_children_of_their_study_in_mlflow(logging, given, monkeypatch) -> None:
     from mlflow import MlflowClient
 
-    from hmerbench.benchmarks.tracking import tracking_store
+    from hmerbench.benchmarks.tracking import track, tracking_store
 
-    began, log = [], driver._log
+    began, real = [], track.track
 
-    def spied(folder: Path, *arguments: Any) -> None:
-        log(folder, *arguments)
+    def spied(folder: Path, **options: Any) -> None:
+        real(folder, **options)
         client = MlflowClient(tracking_store.tracking_uri(folder))
         found = client.search_runs([e.experiment_id for e in client.search_experiments()], "status = 'RUNNING'")
         began.extend(run.info.run_name for run in found)
 
-    monkeypatch.setattr(driver, "_log", spied)
+    monkeypatch.setattr(track, "track", spied)
     folder = tune(given, trials=2, workers=1)
     client = MlflowClient(tracking_store.tracking_uri(folder / "trial"))
     assert set(began) == {f"tuning/{folder.name}"}
@@ -468,7 +494,7 @@ def test_trials_are_children_of_their_study_in_mlflow(logging, given, monkeypatc
     assert {run.info.run_name for run in below} == {"trial 0", "trial 1"}
     assert {run.info.status for run in runs} == {"FINISHED"}
     points = client.get_metric_history(study.info.run_id, "trial_value")
-    assert [(point.step, point.value) for point in points] == [(0, values["0"]), (1, max(values.values()))]
+    assert [(point.step, point.value) for point in points] == [(1, values["0"]), (2, max(values.values()))]
 
 
 def test_the_trials_of_a_check_are_found_again(logging, given) -> None:
