@@ -2,8 +2,10 @@
 
 import textwrap
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import numpy as np
 import optuna
@@ -29,11 +31,11 @@ def write_study(
     folder: Path, problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive
 ) -> None:
     """Write the results of a study with at least one complete trial; print the default beside the best."""
-    best, default = study.best_trial, default_trial(study)
+    values = problem.values(study.best_trial.params)
+    pair = _checked(problem, values, checked) if checked else None
     write_atomically(folder / "trials.csv", trial_table(study, problem).to_csv(index=False))
-    recipe = problem.to_recipe(problem.values(best.params))
-    write_atomically(folder / "best.yaml", _heading(study, problem, best, default) + recipe)
-    _summarize(problem, study, checked, archive)
+    write_atomically(folder / "best.yaml", _heading(study, problem, pair, archive) + problem.to_recipe(values))
+    _summarize(problem, study, pair, archive)
     crohme = "" if archive.name == "embedded" else " CROHME=…"
     recipe = quote(quote(f"{folder}/best.yaml"))  # for the shell, and in a list of recipes
     run = f"make reproduce-table2 RECIPES={recipe} PRESET={quote(problem.preset)}{crohme}"
@@ -65,30 +67,37 @@ def default_trial(study: optuna.Study) -> FrozenTrial:
     )
 
 
-def _heading(study: optuna.Study, problem: Problem, best: FrozenTrial, default: FrozenTrial) -> str:
+def _checked(problem: Problem, best: Mapping[str, Any], checked: optuna.Study) -> tuple[float, float] | None:
+    """The values of default and best in the check, which did not select the best; None if a trial of it failed."""
+    trials, both = checked.get_trials(states=COMPLETE), (problem.defaults, best)
+    found = [[trial.value or 0.0 for trial in trials if problem.values(trial.params) == each] for each in both]
+    return (found[0][-1], found[1][-1]) if all(found) else None
+
+
+def _heading(study: optuna.Study, problem: Problem, pair: tuple[float, float] | None, archive: Archive) -> str:
+    best, default = study.best_trial, default_trial(study)
+    check = f"; on another held-out part, which did not select it, {pair[1]:.2f} and {pair[0]:.2f} %" if pair else ""
+    crohme = "" if archive.name == "embedded" else " --crohme ARCHIVE"
     text = (
         f"Trial {best.number} of the study {study.study_name}: {best.value:.2f} % of the held-out expressions right, "
-        f"{default.value:.2f} % with the recipe '{problem.recipe}' as it is, in trials cut short. Found on held-out "
-        f"training data of '{problem.base.data.name}'; no test set was looked at. "
-        f"Run it: hmerbench reproduce --recipes THIS_FILE --preset {problem.preset}"
+        f"{default.value:.2f} % with the recipe '{problem.recipe}' as it is, in trials cut short{check}. Found on "
+        f"held-out training data of '{problem.base.data.name}'; no test set was looked at. "
+        f"Run it: hmerbench reproduce --recipes THIS_FILE --preset {problem.preset}{crohme}"
     )
     return textwrap.fill(text, 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False) + "\n"
 
 
-def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive) -> None:
-    """Print settings and results of default and best, also those of the check, which did not select the best."""
+def _summarize(problem: Problem, study: optuna.Study, pair: tuple[float, float] | None, archive: Archive) -> None:
+    """Print settings and results of default and best, also the `pair` of the check."""
     best, settings = study.best_trial, problem.values(study.best_trial.params)
     columns = ("setting", "default", f"best (trial {best.number})")
     lines = [(name, str(problem.defaults[name]), str(value)) for name, value in settings.items()]
     values = default_trial(study).value or 0.0, best.value or 0.0
     pairs = [(LABEL, problem.base, *values, "where the best was picked")]
-    if checked:
+    if pair:
         other = problem.base.changed({"seed": problem.base.seed + 1})
-        trials, both = checked.get_trials(states=COMPLETE), (problem.defaults, settings)
-        rates = [[trial.value or 0.0 for trial in trials if problem.values(trial.params) == each] for each in both]
-        if all(rates):
-            where = "on another held-out part, from another initialization"
-            pairs.append((f"the same, seed {other.seed}", other, rates[0][-1], rates[1][-1], where))
+        where = "on another held-out part, from another initialization"
+        pairs.append((f"the same, seed {other.seed}", other, *pair, where))
     gains, distinct = [], False
     for label, config, of_default, of_best, where in pairs:
         n = heldout_size(config, archive, checks=config is not problem.base)

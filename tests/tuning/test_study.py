@@ -262,6 +262,13 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, caps
     assert (best.select, best.training.epochs, best.heldout) == ("last", plain.training.epochs, plain.heldout)
     assert vars(best.model)["self_coverage"] and vars(best.model)["cross_coverage"]
 
+    lines = (folder / "best.yaml").read_text().splitlines()
+    heading = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
+    checks = {each["name"]: each["value"] for path in folder.glob("*-seed8-*") if (each := RunFolder(path).trial)}
+    assert checks.keys() == {"check 0", "check 1"}  # of the default and of the best
+    assert "did not select it, {check 1:.2f} and {check 0:.2f} %. Found".format_map(checks) in heading
+    assert heading.endswith("--crohme ARCHIVE")
+
     before = (folder / "best.yaml").read_bytes(), len(opened(folder).trials)
     tune(given, trials=14, workers=2)
     assert ((folder / "best.yaml").read_bytes(), len(opened(folder).trials)) == before
