@@ -122,7 +122,7 @@ regress-update: $(READY) ## make the measurements of regress the new baseline: R
 faults: $(DEV) ## plant faults one by one: the regression gate or a test must see each; results/faults.md (minutes)
 	@$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
 
-release-check: ## in an empty clone of HEAD: the CI job, then README's commands (an hour; CROHME=)
+release-check: ## in an empty clone of HEAD: the CI job, then README's commands but make's (an hour; CROHME=)
 	@clone=$$(mktemp -d)/hmerbench && git clone --quiet --depth 1 "file://$(CURDIR)" "$$clone" && cd "$$clone" && \
 	  MAKEFLAGS= $(if $(CROHME),CROHME="$(abspath $(CROHME))") .ci/run && $(BIN)/python -m pytest -q -m release tests/test_documents.py && \
 	  du -sh "$$clone/.git" "$$clone/results" && rm -rf "$$clone"
