@@ -20,11 +20,10 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.tuning.space import Problem
-from hmerbench.benchmarks.tuning.trials import best_epoch, without_judges
+from hmerbench.benchmarks.tuning.trials import COMPLETE, best_epoch, without_judges
 from hmerbench.evaluation.scoring.metrics import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
-COMPLETE = (TrialState.COMPLETE,)  # neither pruned nor failed
 
 
 def write_study(

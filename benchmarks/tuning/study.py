@@ -34,6 +34,7 @@ from hmerbench.benchmarks.runs.workspace import announce, workspace
 from hmerbench.benchmarks.tracking import track as tracking
 from hmerbench.benchmarks.tuning.space import Problem
 from hmerbench.benchmarks.tuning.trials import (
+    COMPLETE,
     FINISHED_STATES,
     POLL,
     RETRIES,
@@ -202,7 +203,8 @@ def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLog
             if folder.is_dir():
                 for file in ("checkpoint.safetensors", "best.safetensors"):  # of no use after a short training
                     (folder / file).unlink(missing_ok=True)
-                best = max(best_epoch(other) or 0.0 for other in study.trials if other.number in reported)
+                complete = (other for other in study.get_trials(states=COMPLETE) if other.number in reported)
+                best = max((other.value or 0.0 for other in complete), default=0.0)  # as a stopped one is never chosen
                 outcome = {"name": name, "number": trial.number, "state": trial.state.name.lower(), "value": value}
                 RunFolder(folder).write("trial.json", outcome | {"ended": len(reported), "best": best})
                 logger.queue.put(partial(tracking.track, folder, running=True))

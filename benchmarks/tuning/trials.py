@@ -38,7 +38,8 @@ METRIC = "val_token_exprate"  # on held-out training data
 RETRIES = 3  # of a trial whose worker died
 POLL = 1.0  # seconds between two queries of a study
 PATIENCE = 900.0  # seconds to wait for a storage that is out of reach
-FINISHED_STATES = (TrialState.COMPLETE, TrialState.PRUNED)
+COMPLETE = (TrialState.COMPLETE,)  # neither pruned nor failed
+FINISHED_STATES = (*COMPLETE, TrialState.PRUNED)
 STORAGE_ERRORS = (StorageInternalError, sqlalchemy.exc.DBAPIError)
 Result = TypeVar("Result")
 

@@ -290,16 +290,18 @@ def test_a_stopped_trial_has_its_best_epochs_value_as_a_complete_one_has(given) 
 
 def test_the_best_value_never_falls_in_whichever_order_trials_end(given, tmp_path: Path) -> None:
     job, study, reported = Job(posed(given), "", 2, str(tmp_path), ""), optuna.create_study(direction="maximize"), set()
-    folders = [tmp_path / "first", tmp_path / "second"]
+    folders = [tmp_path / name for name in ("first", "second", "stopped")]
     for folder in folders:
         folder.mkdir()
-        study.ask().set_user_attr("folder", folder.name)
-    for number, value in ((1, 50.0), (0, 10.0)):
-        study.tell(number, value)
+        (trial := study.ask()).set_user_attr("folder", folder.name)
+    trial.report(60.0, 1)
+    for number, value, state in ((1, 50.0, None), (0, 10.0, None), (2, None, TrialState.PRUNED)):
+        study.tell(number, value, state)
         driver._report(job, study, reported, Mock())
-    first, second = (RunFolder(folder).trial for folder in folders)
+    first, second, stopped = (RunFolder(folder).trial for folder in folders)
     assert second and (second["number"], second["value"], second["ended"], second["best"]) == (1, 50.0, 1, 50.0)
     assert first and (first["number"], first["value"], first["ended"], first["best"]) == (0, 10.0, 2, 50.0)
+    assert stopped and (stopped["value"], stopped["best"]) == (60.0, 50.0)  # a study chooses among complete trials
 
 
 def test_a_diverged_loss_is_a_result(inline, given) -> None:
