@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from hashlib import md5
 from zipfile import ZipFile
 
 import numpy as np
@@ -37,9 +38,10 @@ def test_ids_name_writers(id_: str, name: str) -> None:
         ([f"w{k // 30}_{k}" for k in range(60)], "images"),  # two writers say nothing of how writers differ
         ([f"one_{k}" for k in range(60)], "images"),
         ([f"{k:x}-hash" for k in range(60)], "images"),
+        ([md5(str(k).encode()).hexdigest()[:6] for k in range(1000)], "images"),  # 930 writers, if by their last digits
         (["alone"], "images"),
     ],
-    ids=["sheets", "ten writers", "nine writers", "two writers", "one writer", "no writers", "one image"],
+    ids=["sheets", "ten writers", "nine writers", "two writers", "one writer", "no writers", "digests", "one image"],
 )
 def test_ids_that_tell_few_writers_apart_leave_images(ids: list[str], over: str) -> None:
     groups, kind = writers(ids)
