@@ -78,6 +78,14 @@ CAPTIONS = {
     r"\foo{x}{y^2} \foo": r"\foo { x } { y ^ { 2 } } \foo",
     r"\alpha{x}": r"\alpha x",
     r"\textcolor{red}{x}": "x",
+    r"\textcolor[rgb]{1,0,0}{x}\color[gray]{0.5}y\smash[b]{z}": "x y z",
+    r"R^{a}{}_{b}": "R _ { b } ^ { a }",
+    r"\mathbf{x^{2}}^{3}": "{ x ^ { 2 } } ^ { 3 }",
+    "{x'}'": r"{ x ^ { \prime } } ^ { \prime }",
+    r"x^{{}^{a}b^{c}}": "x ^ { ^ { a } b ^ { c } }",
+    r"x^{'\frac{a}{b}}": r"x ^ { ^ { \prime } \frac { a } { b } }",
+    "\ufeffx\u200b^2\u2061": "x ^ { 2 }",
+    r"\sum\nolimits_{i}": r"\sum _ { i }",
 }
 
 
@@ -101,7 +109,14 @@ def test_latex_becomes_tokens(latex: str) -> None:
         "$$": "is empty",
         "": "is empty",
         "a\x00b": "control characters",
-        "{" * 400 + "a" + "}" * 400: "nested more than 200 deep",
+        "a\N{REPLACEMENT CHARACTER}": "damaged",
+        "{" * 400 + "a" + "}" * 400: "nested more than 100 deep",
+        r"\sqrt " * 600 + "x": "nested more than 100 deep",
+        r"\mathbf{" * 196 + "x" + "}" * 196: "nested more than 100 deep",  # 5 calls for each
+        r"x^{2}{}^{3}": "has a second . on one base",
+        r"\Gamma^{\mu}{}_{\nu}{}^{\rho}": "has a second . on one base",
+        "x_a_b": "has a second _ on one base",
+        r"\left({a \atop b}\right)": "has .atop, which",
     }.items(),
 )
 def test_what_cannot_be_split_says_why(latex: str, reason: str) -> None:
@@ -115,6 +130,7 @@ def test_what_cannot_be_split_says_why(latex: str, reason: str) -> None:
 def test_limits_become_one_convention(limits, written) -> None:
     for latex in (r"\sum_i", r"\sum\limits_i") if limits != "keep" else (r"\sum_i",):
         assert " ".join(caption_of(latex, limits).tokens) == written
+    assert " ".join(caption_of(r"\sum\nolimits_i", limits).tokens) == r"\sum _ { i }"
     assert any(rule.startswith("written") for rule in caption_of(r"\sum_i").changes)
 
 

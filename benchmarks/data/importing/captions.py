@@ -5,15 +5,17 @@ commands of fonts, of spaces and of sizes go (`\left`, `\mathrm`, `\displaystyle
 commands (`\operatorname{sin}`, `sin`); synonyms become one (`\le`, `\leq`); arguments get braces (`\frac12`, `x_i`),
 and nothing else has, but what follows a command that is not known; the subscript comes first; empty scripts go; `a'`
 becomes `a ^ { \prime }`; `a \over b` a fraction; an array a matrix, without the letters of its columns; full-width
-letters and digits ASCII.
+letters and digits ASCII; characters that nothing shows (U+200B) go.
 """
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from unicodedata import category
 
 from hmerbench.benchmarks.strict_files import read_yaml
 from hmerbench.models.vocab import Vocabulary
@@ -22,12 +24,16 @@ _RULES = read_yaml(Path(__file__).with_name("caption_rules.yaml"))
 SYNONYMS: dict[str, str] = _RULES.pop("synonyms")
 _WORDS = {rule: frozenset(words.split()) for rule, words in _RULES.items()}
 FUNCTIONS, FONTS, STYLES, SKIPPED = (_WORDS[rule] for rule in ("functions", "fonts", "styles", "skipped"))
-ONE, TWO, WITH_LIMITS = (_WORDS[rule] for rule in ("one_argument", "two_arguments", "with_limits"))
+OPTIONAL, ONE, TWO = (_WORDS[rule] for rule in ("optional_argument", "one_argument", "two_arguments"))
+WITH_LIMITS = _WORDS["with_limits"]
 ARRAYS = {r"\begin{array}", r"\begin{tabular}", r"\begin{alignedat}"}  # whose columns are in an argument
 SPACES = _WORDS["spaces"] | {"\\ ", "\\\n", "\\\t"}
-KNOWN = frozenset(Vocabulary().words) | FUNCTIONS  # commands that take no argument, or that the rules name
+# commands that take no argument, or that the rules name
+KNOWN = frozenset(Vocabulary().words) | FUNCTIONS | {r"\nolimits"}
+MAX_DEPTH = 100  # of groups and arguments within each other: each takes up to five calls, and Python allows 1,000
 FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 Limits = Literal["keep", "add", "drop"]
+_DAMAGED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffd]")  # half a character is a surrogate
 _TOKEN = re.compile(
     r"\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\}|\\operatorname\*|\\hspace\*|\\[A-Za-z]+|\\.|[^\s\x00-\x1f\x7f]",
     re.DOTALL,
@@ -58,6 +64,8 @@ def caption_of(latex: str, limits: Limits = "keep", tidy: bool = True) -> Captio
     or the other. One that is not to be `tidy` is in tokens, and loses dollars alone. Raises Unsplit."""
     changes = Counter[str]()
     text = latex.strip()
+    if tidy and (visible := "".join(letter for letter in text if category(letter) != "Cf")) != text:
+        text, changes["invisible characters removed"] = visible.strip(), 1
     for start, end in _DELIMITERS:
         if text.startswith(start) and text.endswith(end) and len(text) >= len(start + end):
             text, changes["delimiters removed"] = text[len(start) : -len(end)], 1
@@ -65,8 +73,8 @@ def caption_of(latex: str, limits: Limits = "keep", tidy: bool = True) -> Captio
     else:
         if "$" in (text[:1], text[-1:]) and text.count("$") == 1 and not text.endswith(r"\$"):
             text, changes["delimiters removed"] = text.strip("$"), 1
-    if any(ord(letter) < 32 and letter not in "\t\r\n" for letter in text):
-        raise Unsplit("holds control characters")
+    if _DAMAGED.search(text):
+        raise Unsplit("holds control characters or damaged ones")
     if not tidy:
         if not text.split():
             raise Unsplit("is empty")
@@ -96,8 +104,8 @@ def _with_limits(tokens: tuple[str, ...], limits: Limits, changes: Counter[str])
     written: list[str] = []
     for place, token in enumerate(tokens):
         after = tokens[place + 1] if place + 1 < len(tokens) else ""
-        if token == r"\limits" and limits == "drop":
-            changes[r"\limits dropped"] += 1
+        if token == r"\nolimits" or (token == r"\limits" and limits == "drop"):
+            changes[f"{token} dropped"] += 1
             continue
         written.append(token)
         if token in WITH_LIMITS and after in ("_", "^"):
@@ -146,25 +154,43 @@ class _Reader:
         self.place += found
         return found
 
+    @contextmanager
+    def _deeper(self) -> Iterator[None]:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unsplit(f"is nested more than {MAX_DEPTH} deep")
+        yield
+        self.depth -= 1
+
     def _until(self, end: str) -> list[str]:
         """Up to `end`, which is not taken."""
-        self.depth += 1
-        if self.depth > 200:
-            raise Unsplit("is nested more than 200 deep")
         written: list[str] = []
-        while (token := self._next()) and token != end and token != "}":
-            if token in (r"\over", r"\choose", r"\atop"):
-                self.place += 1
-                command = r"\frac" if token == r"\over" else r"\binom"
-                self.changes[f"{token} written as {command}"] += 1
-                below = self._until(end)
-                if not (_of_one_cell(written) and _of_one_cell(below)):
-                    raise Unsplit(rf"has {token} beside & or \\ in one group")
-                written = [command, "{", *written, "}", "{", *below, "}"]
-            else:
-                written += self._item()
-        self.depth -= 1
+        with self._deeper():
+            while (token := self._next()) and token != end and token != "}":
+                if token in (r"\over", r"\choose"):
+                    self.place += 1
+                    command = r"\frac" if token == r"\over" else r"\binom"
+                    self.changes[f"{token} written as {command}"] += 1
+                    below = self._until(end)
+                    if not (_of_one_cell(written) and _of_one_cell(below)):
+                        raise Unsplit(rf"has {token} beside & or \\ in one group")
+                    written = [command, "{", *written, "}", "{", *below, "}"]
+                else:
+                    self._add(written, self._item())
         return written
+
+    def _add(self, written: list[str], item: list[str]) -> None:
+        """Append an item; a subscript goes before a superscript that its base has already (`R^{a}{}_{b}`). Raises
+        Unsplit for a second script of one kind: LaTeX refuses it, or braces that go set it apart (`x^{2}{}^{3}`)."""
+        place = len(written)
+        if item[:1] in (["^"], ["_"]) and (before := _last_scripts(written)):
+            scripts = _last_scripts(item)
+            if twice := before.keys() & {item[0], *scripts}:
+                raise Unsplit(f"has a second {min(twice)} on one base")
+            if scripts.get("_") == 0:
+                self.changes["subscripts put before superscripts"] += 1
+                place = before["^"]
+        written[place:place] = item
 
     def _item(self) -> list[str]:
         token = self._next()
@@ -177,6 +203,8 @@ class _Reader:
         if token in SYNONYMS:
             self.changes[f"{token} written as {SYNONYMS[token]}"] += 1
             token = SYNONYMS[token]
+        if token == r"\atop":  # \binom has brackets, \frac a bar
+            raise Unsplit(rf"has {token}, which CROHME has no command for")
         if token == "{":
             return self._bare(self._group())
         if token in ("^", "_"):
@@ -191,6 +219,8 @@ class _Reader:
                 self.place += 1
                 inner += self._argument("^")[1:-1]
             return self._scripts("^", ["{", *inner, "}"])
+        if token in OPTIONAL:
+            self._optional()
         if token in FONTS:
             return self._font(token)
         if token in SKIPPED:
@@ -219,16 +249,19 @@ class _Reader:
         self.place += 1
         return [] if null or self._next() in ("", "{", "}", r"\left", r"\right") else self._item()
 
-    def _bare(self, inner: list[str]) -> list[str]:
-        """A group that is no argument, without its braces, unless it has the script that follows it already."""
-        if (script := self._next()) in ("^", "_") and script in _last_scripts(inner):
-            return ["{", *inner, "}"]
-        self.changes["superfluous braces removed"] += 1
-        return inner
+    def _bare(self, inner: list[str], font: str = "") -> list[str]:
+        """A group that is no argument, or is a font's, without its braces, unless it has the script that follows it
+        already."""
+        following = self._next()
+        script = "^" if SYNONYMS.get(following, following) == "'" else following
+        kept = script in _last_scripts(inner)
+        if font or not kept:
+            self.changes[f"freed of {font}" if font else "superfluous braces removed"] += 1
+        return ["{", *inner, "}"] if kept else inner
 
     def _scripts(self, token: str, first: list[str]) -> list[str]:
         """A script with its argument, and the other one if it follows, the subscript first."""
-        if token == "^" and first[1:3] == ["^", "{"] and first[-2:] == ["}", "}"]:  # a prime in a superscript
+        if token == "^" and _last_scripts(first[1:-1]) == {"^": 0}:  # a prime in a superscript
             first = first[2:-1]
         if token == "^" and self._next() == "_":
             self.place += 1
@@ -267,7 +300,8 @@ class _Reader:
             self.place += 1
             return ["{", *self._group(), "}"]
         self.changes["arguments put in braces"] += 1
-        return ["{", *self._item(), "}"]
+        with self._deeper():
+            return ["{", *self._item(), "}"]
 
     def _font(self, font: str) -> list[str]:
         """What stands in a font, without it; the name of a function as its command."""
@@ -276,8 +310,7 @@ class _Reader:
         if name in FUNCTIONS and len(inner) > 1:
             self.changes[f"{font} {{ {name} }} written as \\{name}"] += 1
             return [f"\\{name}"]
-        self.changes[f"freed of {font}"] += 1
-        return inner
+        return self._bare(inner, font)
 
 
 def _of_one_cell(tokens: Sequence[str]) -> bool:
@@ -290,9 +323,9 @@ def _of_one_cell(tokens: Sequence[str]) -> bool:
     return not depth
 
 
-def _last_scripts(tokens: Sequence[str]) -> set[str]:
-    """Which scripts the last symbol of some tokens has."""
-    found, end = set[str](), len(tokens)
+def _last_scripts(tokens: Sequence[str]) -> dict[str, int]:
+    """Where the scripts of the last symbol of some tokens begin, by their kind."""
+    found, end = dict[str, int](), len(tokens)
     while end and tokens[end - 1] == "}":
         depth, start = 1, end - 1
         while start and depth:
@@ -300,6 +333,6 @@ def _last_scripts(tokens: Sequence[str]) -> set[str]:
             depth += {"}": 1, "{": -1}.get(tokens[start], 0)
         if not start or tokens[start - 1] not in ("^", "_"):
             break
-        found.add(tokens[start - 1])
         end = start - 1
+        found[tokens[end]] = end
     return found
