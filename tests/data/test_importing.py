@@ -5,6 +5,7 @@ import pickle
 import re
 import tracemalloc
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from hmerbench.benchmarks.data.importing import tables, write
 from hmerbench.benchmarks.data.importing.captions import Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.inkml import drawn, ink_of
 from hmerbench.benchmarks.data.importing.pickled import unpickled
-from hmerbench.benchmarks.data.importing.source import Choice, Source, listed
+from hmerbench.benchmarks.data.importing.source import Choice, Source, listed, split_of
 from hmerbench.benchmarks.data.importing.write import import_data, reader_of
 from hmerbench.benchmarks.data.normalize_image import drawn_as_crohme
 from hmerbench.benchmarks.errors import FAULTS, UserError
@@ -272,6 +273,58 @@ def test_every_layout_becomes_the_same_archive(layout: str, tmp_path: Path) -> N
             assert drawn_as_crohme(sample.image) and sample.image.max() == 255
 
 
+AS_TOLD = Choice()
+
+
+def imported(folder: Path, files: Mapping[str, str | bytes | int], choice: Choice = AS_TOLD, **options) -> dict:
+    """Split -> id -> caption of what comes of files, of which numbers are pictures."""
+    for name, content in files.items():
+        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        told = content.encode() if isinstance(content, str) else content
+        (folder / "source" / name).write_bytes(encoded(told) if isinstance(told, int) else told)
+    import_data(folder / "source", folder / "a.zip", choice, **options)
+    archive = open_archive(folder / "a.zip", trains=False)
+    return {split: {k: " ".join(v) for k, v in archive.captions(split).items()} for split in archive.splits}
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_no_caption_gets_an_image_from_the_folder_of_another_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "train/img/1.png": 1,
+        "train/caption.txt": "1\tx\n2\ty\n",
+        "test/img/2.png": 2,
+        "test/caption.txt": "2\tz\n",
+    }
+    assert imported(tmp_path / "a", files) == {"train": {"1": "x"}, "test": {"2": "z"}}
+    assert "no image for the caption in the folder of its split" in said(capsys)
+    files = {"train/1.png": 1, "captions.txt": "train/1.png\tx\ntrain/2.png\ty\n", "test/2.png": 2}
+    assert imported(tmp_path / "b", files) == {"train": {"1": "x"}}
+    files = {f"off_image_{split}/1.png": k for k, split in enumerate(("train", "test"))}
+    files |= {f"{split}_caption.txt": f"1.png\t{split[1]}\n" for split in ("train", "test")}
+    assert imported(tmp_path / "c", files) == {"train": {"1": "r"}, "test": {"1": "e"}}
+    archive = open_archive(tmp_path / "c/a.zip")
+    assert archive.image("train", "1").shape != archive.image("test", "1").shape
+    files = {"train_images/1.png": 1, "val.txt": "train_images/1.png\tx\n"}  # but where the list says so
+    assert imported(tmp_path / "d", files) == {"valid": {"1": "x"}}
+    files = {"test/1.png": 1, "14_test_labels.txt": "1.png\tx\n"}  # and "test" may be any test set
+    assert imported(tmp_path / "e", files) == {"test_14": {"1": "x"}}
+
+
+def test_images_behind_links_are_found_and_loops_end(tmp_path: Path) -> None:
+    (tmp_path / "source/more").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/a.png").write_bytes(encoded(1))
+    for link, place in {"img": "elsewhere", "more/again": "source", "more/other": "elsewhere"}.items():
+        (tmp_path / "source" / link).symlink_to(tmp_path / place)
+    assert imported(tmp_path, {"caption.txt": "a.png\tx\n"}) == {"test": {"a": "x"}}
+    assert [*Source(tmp_path / "source").sizes] == ["caption.txt", "img/a.png", "more/other/a.png"]
+
+
 SPLITS_TOLD = {  # of an image, its table and that one's column -> the split
     ("test0.png", "train/metadata.csv", ""): "train",  # what an image is called says nothing
     ("training_plan.png", "metadata.csv", ""): "test",
@@ -297,6 +350,18 @@ def test_folders_and_tables_tell_the_split(image: str, table: str, split: str, c
     ((tmp_path / table).parent / image).write_bytes(encoded(1))
     import_data(tmp_path, tmp_path / "a.zip", Choice())
     assert open_archive(tmp_path / "a.zip", trains=False).splits == (SPLITS_TOLD[image, table, split],)
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    {
+        **dict.fromkeys(("train2013/c.txt", "trainset/c.txt", "TrainINKML/HAMEX/x", "train_1.txt"), "train"),
+        **dict.fromkeys(("valset/c.txt", "val2017/c.txt", "dev/c.txt", "validation_set/x"), "valid"),
+        **{"values/c.txt": "values", "device/c.txt": "device", "test2013/c.txt": "test2013", "latest/c.txt": "latest"},
+    }.items(),
+)
+def test_words_that_begin_like_train_or_valid_tell_it(name: str, split: str) -> None:
+    assert split_of(name) == split
 
 
 def test_a_single_table_is_enough(tmp_path: Path) -> None:
@@ -441,6 +506,11 @@ TABLES = {  # of a folder with an image a.png: the captions that are read, or wh
     "d.csv": (b"\n\nimage,text\r\na,x\r\n", ["x"]),
     "office.csv": (b"file_name;latex;class\r\na.png;x,y;7b\r\n", ["x,y"]),
     "e.json": (b'[{"image": "a", "text": "x"}, {"image": "a", "text": ["x", "^", "2"]}]', ["x", "x ^ 2"]),
+    "blanks.csv": (b"image, text\na, x\n", ["x"]),
+    "empty.csv": (b"image,latex,label\na,x,printed\na,,handwritten\n", ["x"]),  # not from another column
+    "empty.jsonl": (b'{"image": "a", "label": "hand"}\n{"image": "a", "latex": "x", "label": "print"}\n', ["x"]),
+    "images.csv": (b"file_name,id,latex\n,a,x\na,b,y\n", ["y"]),
+    "half.json": (b'[{"image": "a", "text": "\\ud800"}]', ["\N{REPLACEMENT CHARACTER}"]),
     "twice.jsonl": (b'{"image": "a", "text": "x", "text": "y"}', "line 1: the key text occurs twice"),
     "twice.json": (b'{"a.png": "x", "a.png": "y"}', "the key a.png occurs twice"),
     "twice.csv": (b"image,text,text\na,x,y\n", "its column text occurs twice"),
@@ -481,6 +551,48 @@ def test_columns_of_other_names_are_refused(between: str, tmp_path: Path) -> Non
             list(found)
     table.write_text("a.png,x,y\na.png,z,y\n")
     assert [found.latex for found in tables.read_captions(Source(tmp_path))] == ["x,y", "z,y"]
+
+
+@pytest.mark.parametrize("line", ["a.png|x^2|SPLIT", "SPLIT|x^2|a.png"])
+@pytest.mark.parametrize("between", [",", ";", "\t", "|"])
+def test_a_third_column_without_a_name_is_refused(line: str, between: str, tmp_path: Path) -> None:
+    lines = [line.replace("|", between).replace("SPLIT", split) for split in ("train", "test", "test")]
+    with pytest.raises(UserError, match=r"list\.txt: one of its columns has train or test; name its columns file_name"):
+        imported(tmp_path, {"a.png": 1, "list.txt": "\n".join(lines)})
+
+
+def test_a_line_with_a_second_tab_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"a.png": 1, "b.png": 2, "list.txt": "a.png\tx\nb.png\ty\ttest\n"}
+    assert imported(tmp_path / "list", files) == {"test": {"a": "x"}}
+    files = {"a.inkml": ink(""), "b.inkml": ink(""), "list.txt": "a\tx\nb\ty\ttest\n"}
+    assert imported(tmp_path / "ink", files) == {"test": {"a": "x"}}
+    files = {"a.pkl": pickle.dumps({"a": picture(1), "b": picture(2)}), "list.txt": "a\tx\nb\ty\ttest\n"}
+    assert imported(tmp_path / "pickle", files) == {"test": {"a": "x"}}
+    assert said(capsys).count("left out, a third column after a second tab; name its columns") == 3
+
+
+LATIN = "Mouch\xe8re\n".encode("latin-1")
+BESIDE = {
+    "list": {"a.png": 1, "caption.txt": "a\tx\n"},
+    "ink": {"a.inkml": ink("x")},
+    "table": {"a.png": 1, "metadata.csv": "file_name,latex\na.png,x\n"},
+    "pickle": {"a.pkl": pickle.dumps({"a": picture(1)}), "labels.txt": "a\tx\n"},
+    "each": {"a.png": 1, "a.txt": "x", "b.png": 2, "b.txt": "", "b/b.txt": ""},
+}
+
+
+@pytest.mark.parametrize("layout", BESIDE)
+def test_a_text_in_another_encoding_is_left_out(
+    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = "notes.csv" if layout == "table" else "README.txt"
+    assert imported(tmp_path, BESIDE[layout] | {notes: LATIN}) == {"test": {"a": "x"}}
+    assert f"{notes} is not UTF-8 text; save it as that" in said(capsys)
+
+
+def test_captions_in_another_encoding_are_told_if_there_are_no_others(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no captions in a known layout.*caption\.txt is not UTF-8 text"):
+        imported(tmp_path, {"a.png": 1, "caption.txt": b"a\t" + LATIN})
 
 
 def test_captions_that_no_archive_may_have_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,7 +656,10 @@ def test_a_parquet_without_images_says_what_it_has(tmp_path: Path, capsys: pytes
     (tmp_path / "source/b.parquet").write_bytes(b"PAR1")
     whole = (tmp_path / "source/train-00000-of-00001.parquet").read_bytes()
     (tmp_path / "source/c.parquet").write_bytes(b"PAR1" + bytes(200) + whole[204:])  # the footer alone is whole
+    large = {"image": arrow.array([encoded(1)], arrow.large_binary()), "latex": ["x"], "label": ["printed"]}
+    writer.write_table(arrow.table(large), tmp_path / "source/train-large.parquet")
     import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
+    assert open_archive(tmp_path / "a.zip").captions("train")["train-large_1"] == ["x"]
     said = " ".join(capsys.readouterr().err.split())
     assert "no column of images as bytes, or none of LaTeX, only text (string), score (int64): 1 (a.parquet)" in said
     assert re.search(r"damaged from row 1 on \(.*\): 1 \(c\.parquet\)", said)

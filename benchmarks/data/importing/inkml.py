@@ -11,7 +11,7 @@ import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
 from hmerbench.benchmarks.data.importing.source import Expression, Source, split_of
-from hmerbench.benchmarks.data.importing.tables import pairs
+from hmerbench.benchmarks.data.importing.tables import THIRD, pairs
 from hmerbench.benchmarks.data.ink import INK, MARGIN, MAX_INK_BYTES, Canvas, Stroke, largest_scale, parsed, points_of
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.evaluation.scoring.inputs import composed
@@ -28,7 +28,7 @@ def read(source: Source) -> Iterator[Expression]:
     inks = source.tables(".inkml")
     listed: dict[str, dict[PurePosixPath, str]] = {composed(PurePosixPath(name).stem): {} for name in inks}
     for table in source.tables(".txt", ".tsv"):
-        for name, latex in pairs(source.lines(table)):
+        for name, latex in pairs(source.filled_lines(table)):
             if (stem := composed(name.removesuffix(".inkml").rpartition("/")[2])) in listed:
                 listed[stem].setdefault(PurePosixPath(table).parent, latex)
     for name in inks:
@@ -77,7 +77,9 @@ def _nearest(listed: dict[PurePosixPath, str], path: PurePosixPath) -> str:
         if below := {latex for place, latex in listed.items() if place.is_relative_to(folder)}:
             if folder not in listed and len(below) > 1:
                 raise ValueError(f"{len(below)} different captions in lists of other folders")
-            return listed[folder] if folder in listed else below.pop()
+            if "\t" in (told := listed[folder] if folder in listed else below.pop()):
+                raise ValueError(THIRD)
+            return told
     return ""
 
 

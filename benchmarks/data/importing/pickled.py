@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, NO_IMAGE, Expression, Source, split_of
-from hmerbench.benchmarks.data.importing.tables import pair, pairs
+from hmerbench.benchmarks.data.importing.tables import THIRD, pair, pairs
 from hmerbench.evaluation.stores import ENDINGS
 from hmerbench.models.files import one_line, refuse_far_places
 
@@ -78,7 +78,9 @@ def read(source: Source) -> Iterator[Expression]:
             for key, latex in pairs(source.lines(table)):
                 named.add(_stem(key))
                 image = held.get(stems.get(_stem(key), ""))
-                if image is None:
+                if "\t" in latex:
+                    source.leave_out(key, THIRD)
+                elif image is None:
                     source.leave_out(key, NO_IMAGE)
                 elif (gray := _gray(image)) is None:
                     source.leave_out(key, "its image is no array of gray values")
@@ -123,4 +125,4 @@ def _belong(pickle_name: str, table: str) -> bool:
 
 def _lists(source: Source) -> list[str]:
     texts = [name for name in source.sizes if name.lower().endswith((".txt", ".tsv"))]
-    return [name for name in texts if pair(next(source.lines(name), ""))[1]]
+    return [name for name in texts if pair("".join(source.filled_lines(name, 1)))[1]]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -22,11 +23,12 @@ from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, MAX_ENTRIES, ZipS
 from hmerbench.evaluation.strict import first_twice
 
 NO_CAPTION, NO_IMAGE = "no caption for the image", "no image for the caption"
+OTHER_SPLIT = "no image for the caption in the folder of its split; if another's is meant, name the folder, too"
 MAX_TABLE = 1 << 30  # bytes of images in one file
 MAX_TEXT = 256 << 20  # bytes of a list of captions; an archive's have 64 MB
 LISTING = ".import.jsonl"  # ending of the list that an import leaves beside its archive
 _PASSED_OVER = re.compile(rf"(^|/)(\.|__)|{re.escape(LISTING)}$")
-IMAGE_FOLDERS = ("", "img", "imgs", "image", "images", "off_image_train", "off_image_test")
+IMAGE_FOLDERS = ("", "img", "imgs", "image", "images")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Source:
         self._named = set[str]()  # image files that captions name
         self._root = path if path.is_dir() else path.parent
         self.left_out: dict[str, list[str]] = {}  # names of expressions by reason
+        self.unread: dict[str, str] = {}  # files beside others that may hold captions, and what is wrong with them
 
     def leave_out(self, name: str, reason: str) -> None:
         self.left_out.setdefault(reason, []).append(name)
@@ -78,12 +81,21 @@ class Source:
         if self._zip is not None:
             found = self._zip.sizes
         else:
-            files = (Path(folder) / name for folder, _, names in os.walk(self._root) for name in names)
-            found = {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files if file.is_file()}
+            files = (file for file in self._files() if file.is_file())
+            found = {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
         names = sorted(name for name in found if name == self.listed or not _PASSED_OVER.search(name))
         if len(names) > 4 * MAX_ENTRIES:
             raise UserError(f"{self.path}: holds more than {4 * MAX_ENTRIES:,} files; import it in parts")
         return {name: found[name] for name in names}
+
+    def _files(self) -> Iterator[Path]:
+        """What lies in the folder, also behind links, but for hidden folders and links to a folder above them."""
+        above = {str(self._root): {os.path.realpath(self._root)}}  # of a folder, where it and those above it really are
+        for folder, inner, names in os.walk(self._root, followlinks=True):
+            yield from (Path(folder, name) for name in names)
+            real = {name: os.path.realpath(os.path.join(folder, name)) for name in inner}
+            inner[:] = [name for name in inner if real[name] not in above[folder] and not _PASSED_OVER.search(name)]
+            above |= {os.path.join(folder, name): above[folder] | {real[name]} for name in inner}
 
     def tables(self, *endings: str) -> list[str]:
         """Names of files with these endings: the one that was given, or all."""
@@ -114,6 +126,17 @@ class Source:
         with self.opened(name) as file:
             yield from (line.rstrip("\r\n") for line in file)
 
+    def filled_lines(self, name: str, count: int | None = None) -> list[str]:
+        """Those of the first `count` lines, or of all, that are not blank; of a file that is not UTF-8, but one of
+        several, none."""
+        try:
+            return [line for line in islice(self.lines(name), count) if line.strip()]
+        except UserError as fault:
+            if self.listed:
+                raise
+            self.unread[name] = str(fault)
+            return []
+
     @cached_property
     def _by_stem(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -125,26 +148,29 @@ class Source:
 
     def expressions(self, table: str, name: str, latex: str, split: str, writer: str = "") -> Iterator[Expression]:
         """The expression of a caption in a table, if `name` is that of one image."""
-        images = self.find(table, name)
+        images = self.find(table, name, split)
         self._named.update(images)
         if len(images) == 1:
             yield Expression(PurePosixPath(images[0]).stem, images[0], latex, split, writer)
         elif images:
             self.leave_out(name, f"two images of one name ({', '.join(images[:2])})")
         else:
-            self.leave_out(name, NO_IMAGE)
+            self.leave_out(name, OTHER_SPLIT if self.find(table, name) else NO_IMAGE)
 
-    def find(self, table: str, name: str) -> list[str]:
-        """The image files that `name`, in a table, can mean: the nearest. It may lack its ending, and its path."""
+    def find(self, table: str, name: str, split: str = "") -> list[str]:
+        """The image files that `name`, in a table, can mean: the nearest. It may lack its ending, and its path; then
+        none in the folder of another split than that of its own folder or `split`."""
         path, beside = PurePosixPath(name.replace("\\", "/")), PurePosixPath(table).parent
         for folder in IMAGE_FOLDERS:
             if (exact := (beside / folder / path).as_posix().lstrip("./")) in self.sizes:
                 return [exact]
         stems = {path.name, path.stem} if path.suffix.lower() in ENDINGS else {path.name}
-        found = [file for stem in sorted(stems) for file in self._by_stem.get(composed(stem), ())]
+        found = [PurePosixPath(file) for stem in sorted(stems) for file in self._by_stem.get(composed(stem), ())]
+        split = split_of_image(name) or usual(split)
         for near in (beside, *beside.parents):  # the source itself last
-            if below := [file for file in found if PurePosixPath(file).is_relative_to(near)]:
-                return below
+            below = [file for file in found if file.is_relative_to(near)]
+            if own := [file for file in below if not _differ(split, split_of_image(str(file.relative_to(near))))]:
+                return [str(file) for file in own]
         return []
 
     def unnamed_images(self) -> list[str]:
@@ -155,20 +181,24 @@ class Source:
 
 # -------------------------------------------------------------------------------------------------------------- splits
 
-SPLITS = {"train": "train", "training": "train"}
-SPLITS |= dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "valid")
+SPLITS = {"train": re.compile("train"), "valid": re.compile(r"(val|dev)(id|set|\d|$)")}  # words that begin so
 # folders that tell no split
 GENERIC = {"data", "img", "imgs", "images", "image", "captions", "caption", "labels", "label", "metadata", "inkml"}
+
+
+def usual(told: str) -> str:
+    """`train` or `valid` for a word that means it, such as `Training`, `trainset` or `val2017`; any other as it is."""
+    return next((split for split, words in SPLITS.items() if words.match(told.lower())), told)
 
 
 def split_of(name: str) -> str:
     """The split that the path of a file tells: the nearest part that says train, valid or test, or else the folder."""
     path = PurePosixPath(name)
     for part in (path.stem, *reversed(path.parts[:-1])):
-        for word in re.split(r"[-_.]", part.lower()):
+        for word in map(usual, re.split(r"[-_.]", part.lower())):
             if word in SPLITS or word.startswith("test"):
                 year = re.match(r"(\d{2,4})_test", part)  # 14_test_labels.txt
-                return f"test_{year[1]}" if year else SPLITS.get(word, word)
+                return f"test_{year[1]}" if year else word
     folders = [part for part in path.parts[:-1] if part.lower() not in GENERIC]
     return folders[-1] if folders else ""
 
@@ -181,7 +211,14 @@ def split_of_image(image: str) -> str:
 
 def says_split(told: str) -> bool:
     """Whether it says train, valid, test or a year of CROHME, not only some folder."""
-    return told in SPLITS.values() or bool(re.fullmatch(r"test.*|20[12]\d", told))
+    return told in SPLITS or bool(re.fullmatch(r"test.*|20[12]\d", told))
+
+
+def _differ(first: str, second: str) -> bool:
+    """Whether both say a split, and not the same; `test` may be any test set."""
+    if first == second or not (says_split(first) and says_split(second)):
+        return False
+    return "test" not in (first, second) or not {first, second}.isdisjoint(SPLITS)
 
 
 @dataclass(frozen=True)
@@ -200,7 +237,7 @@ def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> list[Row]:
     lists, kept = dict(choice.listed), list[Row]()
     for row in rows:
         told = lists.get(row.id, "") if lists else choice.everything or row.split
-        row.split = SPLITS.get(told.lower(), told)
+        row.split = usual(told)
         if lists and not row.split:
             source.leave_out(row.id, "not in the list of splits")
         else:

@@ -17,13 +17,13 @@ files of its data sets, with a column of images {bytes, path} and one of LaTeX.
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from hmerbench.benchmarks.data.archive import MAX_IMAGE_BYTES
-from hmerbench.benchmarks.data.importing.source import Expression, Source, says_split, split_of, split_of_image
+from hmerbench.benchmarks.data.importing.source import Expression, Source, says_split, split_of, split_of_image, usual
 from hmerbench.benchmarks.errors import FAULTS, UserError, printable
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 from hmerbench.models.files import one_line
@@ -35,6 +35,8 @@ _NUMBERED = re.compile(r"(?:(?P<first>\d+)\s+(?P<image>\S+)|(?P<name>\S+)\s+(?P<
 ONE_EACH = (".txt", ".tex", ".latex", ".gt")
 _COMMENT = re.compile(r"(?<!\\)%.*")  # such as the %ID of a prediction file
 FEWEST = 2  # files that images have the names of: one may be a note
+NAMED = "name its columns file_name and latex in the first line of a .csv or .tsv"
+THIRD = f"a third column after a second tab; {NAMED}"
 
 
 class Form(NamedTuple):
@@ -53,20 +55,33 @@ FORMS = [Form(between, last) for last in (False, True) for between in "\t|;, "]
 
 def read_captions(source: Source) -> Iterator[Expression]:
     for table, form in lists(source):
-        _refuse_columns(source, table, form.between)
+        _refuse_columns(source, table, form)
         for name, latex in pairs(source.lines(table), form):
-            split = split_of(table) or split_of_image(name)
-            yield from source.expressions(table, name, latex, split)
+            if "\t" in latex:
+                source.leave_out(name, THIRD)
+            else:
+                yield from source.expressions(table, name, latex, split_of(table) or split_of_image(name))
 
 
-def _refuse_columns(source: Source, table: str, between: str) -> None:
-    """Refuse a table whose first line gives its columns other names than `read_tables` knows: a third column would
-    become a part of the LaTeX."""
-    first, *others = (_cells(line, between) for line in islice(source.lines(table), LINES) if line.strip())
-    columns = between != " " and len(first) > 2 and all(len(cells) == len(first) for cells in others)
-    if columns and not any(source.find(table, cell.strip()) for cell in first):
-        told = printable(", ".join(first)[:80])
-        raise UserError(f"{source.path}: {table}: its columns are {told}; name its columns file_name and latex")
+def _refuse_columns(source: Source, table: str, form: Form) -> None:
+    """Refuse a table whose first line gives its columns other names than `read_tables` knows, or that has a column of
+    a few words: a third column would become a part of the LaTeX."""
+    first, *others = (_cells(line, form.between) for line in source.filled_lines(table, LINES))
+    if form.between == " " or len(first) < 3 or any(len(cells) != len(first) for cells in others):
+        return
+    columns = [*zip(first, *others, strict=True)]
+    columns.pop(-1 if form.last else 0)
+    few = next(filter(None, map(_few_words, columns)), "")
+    if few or not any(source.find(table, cell.strip()) for cell in first):
+        told = f"one of its columns has {few}" if few else f"its columns are {', '.join(first)}"
+        raise UserError(f"{source.path}: {table}: {printable(told[:100])}; {NAMED}")
+
+
+def _few_words(column: Sequence[str]) -> str:
+    """The words of a column that says splits, or has a few words again and again."""
+    words = dict.fromkeys(cell.strip() for cell in column)
+    few = 2 * len(words) <= len(column) or all(says_split(usual(word)) for word in words)
+    return " or ".join(words) if few and all(re.fullmatch("[A-Za-z_]{3,}", word) for word in words) else ""
 
 
 def pairs(lines: Iterable[str], form: Form = TABBED) -> Iterator[tuple[str, str]]:
@@ -98,7 +113,7 @@ def _cells(line: str, between: str) -> list[str]:
 def lists(source: Source) -> Iterator[tuple[str, Form]]:
     """The lists among the text files, each in the form in which most of its first lines name images."""
     for table in source.tables(*LISTS):
-        lines = [line for line in islice(source.lines(table), LINES) if line.strip()]
+        lines = source.filled_lines(table, LINES)
         named = {form: sum(_names(source, table, line, form) for line in lines) for form in FORMS}
         best = max(FORMS, key=lambda form: named[form])  # of several, the first
         if named[best]:
@@ -140,7 +155,7 @@ def _formulas(source: Source) -> list[str]:
 def numbered(source: Source) -> Iterator[str]:
     """The lists whose every line is an image and a number, if there are formulas, too."""
     for table in source.tables(*NUMBERED) if _formulas(source) else ():
-        lines = [line for line in islice(source.lines(table), 5) if line.strip()]
+        lines = source.filled_lines(table, 5)
         listed = "formulas" not in PurePosixPath(table).name and lines and all(map(_NUMBERED.fullmatch, lines))
         if listed and any(source.find(table, _name_and_number(line)[0]) for line in lines):
             yield table
@@ -162,8 +177,10 @@ def has_one_each(source: Source) -> bool:
 
 def read_one_each(source: Source) -> Iterator[Expression]:
     for name in source.tables(*ONE_EACH):
-        path, latex = PurePosixPath(name), " ".join(_COMMENT.sub("", source.text(name)).split())
-        yield from source.expressions(name, path.stem, latex, split_of(f"{path.parent}/x"))
+        path, lines = PurePosixPath(name), source.filled_lines(name)
+        latex = " ".join(" ".join(_COMMENT.sub("", line) for line in lines).split())
+        if name not in source.unread:
+            yield from source.expressions(name, path.stem, latex, split_of(f"{path.parent}/x"))
 
 
 # ------------------------------------------------------------------------------------------------- tables with columns
@@ -182,36 +199,59 @@ MAX_GROWTH = 10  # times the size of a parquet file: images are compressed alrea
 SPLIT, WRITER = ("split", "subset", "set"), ("writer", "writer_id", "user")
 
 
+class Columns(NamedTuple):
+    """The columns of a table that are read, by name; "" for one that it lacks."""
+
+    image: str
+    latex: str
+    split: str
+    writer: str
+
+    @classmethod
+    def among(cls, names: Container[str]) -> "Columns":
+        """The first of some names that each may have."""
+        return cls(*(next((name for name in of if name in names), "") for of in (IMAGE, LATEX, SPLIT, WRITER)))
+
+
 def has_columns(source: Source) -> bool:
     """Whether any table has a column of images and one of LaTeX."""
+    return next(_fitting(source), None) is not None
+
+
+def _fitting(source: Source) -> Iterator[tuple[str, Columns]]:
+    """Those tables, with their columns."""
     for table in source.tables(*TABLES):
         try:
-            if _fits(source, table):
-                return True
-        except FAULTS:
+            columns = _columns(source, table)
+        except FAULTS as fault:
             if source.listed or PurePosixPath(table).stem == "metadata":
                 raise
-    return False
+            source.unread[table] = str(fault)
+        else:
+            if columns.latex:
+                yield table, columns
 
 
 def read_tables(source: Source) -> Iterator[Expression]:
-    for table in source.tables(*TABLES):
-        if not _fits(source, table):
-            continue
+    for table, columns in _fitting(source):
         for number, row in enumerate(rows(source, table), 1):
-            image, latex = _named(row, IMAGE), _named(row, LATEX)
-            if not image or not latex:
+            if not {columns.image, columns.latex} & row.keys() and all((others := Columns.among(_plain(row)))[:2]):
+                columns = others  # of the next list of a JSON object
+            name, latex = value(row, columns.image), value(row, columns.latex)
+            if not name or not latex:
                 source.leave_out(f"{table}, row {number}", "no image or no LaTeX in the row")
                 continue
-            name, split = str(row[image]), value(row, SPLIT)
-            split = split or split_of_image(name) or split_of(table)
-            yield from source.expressions(table, name, value(row, LATEX), split, value(row, WRITER))
+            split = value(row, columns.split) or split_of_image(name) or split_of(table)
+            yield from source.expressions(table, name, latex, split, value(row, columns.writer))
 
 
-def value(row: Mapping[str, Any], columns: Iterable[str]) -> str:
-    """The first of some columns that a row fills, as text; a list is one of tokens."""
-    found = row[name] if (name := _named(row, columns)) else ""
-    return " ".join(map(str, found)) if isinstance(found, list) else str(found).strip()
+def value(row: Mapping[str, Any], column: str) -> str:
+    """The cell of a column as text, without halves of characters, as JSON may have; a list is one of tokens."""
+    found = row.get(column)
+    if found is None or isinstance(found, dict):
+        return ""
+    text = " ".join(map(str, found)) if isinstance(found, list) else str(found)
+    return re.sub("[\ud800-\udfff]", "\ufffd", text).strip()
 
 
 def rows(source: Source, table: str) -> Iterator[Mapping[str, Any]]:
@@ -219,11 +259,12 @@ def rows(source: Source, table: str) -> Iterator[Mapping[str, Any]]:
     ending, where = PurePosixPath(table).suffix.lower(), f"{source.path}: {table}"
     with source.opened(table) as file:
         if ending in (".csv", ".tsv"):
-            yield from (row for _, row in rows_of(file, where, _between(source, table)))
+            for _, row in rows_of(file, where, _between(source, table)):
+                yield {name.strip(): cell for name, cell in row.items()}
         elif ending == ".json":
             yield from _unrolled(json_entries(file, where, NOT_JSON, lists=True))
         else:
-            yield from (_columns(row) for _, row in json_lines(file, where, NOT_JSON))
+            yield from (_object(row) for _, row in json_lines(file, where, NOT_JSON))
 
 
 def _unrolled(entries: Iterable[tuple[str, str | None, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -232,24 +273,29 @@ def _unrolled(entries: Iterable[tuple[str, str | None, Any]]) -> Iterator[Mappin
     for _, key, value in entries:
         listed |= key is None
         if key is None:
-            yield _columns(value)
+            yield _object(value)
         elif isinstance(value, str):
             texts[key] = value
     if not listed:
         yield from ({"image": name, "latex": text} for name, text in texts.items())
 
 
-def _columns(row: object) -> Mapping[str, Any]:
+def _object(row: object) -> Mapping[str, Any]:
     return row if isinstance(row, Mapping) else {}
 
 
-def _fits(source: Source, table: str) -> bool:
-    """Whether a table's first line, or one of the first rows of JSON, names both columns. Raises as `rows` does."""
+def _plain(row: Mapping[str, Any]) -> set[str]:
+    return {name for name, cell in row.items() if not isinstance(cell, dict)}
+
+
+def _columns(source: Source, table: str) -> Columns:
+    """The columns of a table, by its first line or, of JSON, those of its first rows that name both an image and LaTeX;
+    "" if none does. A row that leaves one empty is not read from another. Raises as `rows` does."""
     if table.lower().endswith((".csv", ".tsv")):
         named = [{name.strip(" \"'") for name in _header(source, table).split(_between(source, table))}]
     else:
-        named = [{*row} for row in islice(rows(source, table), FIRST)]
-    return any({*IMAGE} & names and {*LATEX} & names for names in named)
+        named = [_plain(row) for row in islice(rows(source, table), FIRST)]
+    return Columns.among({name for names in named if all(Columns.among(names)[:2]) for name in names})
 
 
 def _header(source: Source, table: str) -> str:
@@ -259,10 +305,6 @@ def _header(source: Source, table: str) -> str:
 def _between(source: Source, table: str) -> str:
     """What separates the columns: where numbers have a decimal comma, office programs write semicolons."""
     return "\t" if table.lower().endswith(".tsv") else max(",;", key=_header(source, table).count)
-
-
-def _named(row: Mapping[str, Any], columns: Iterable[str]) -> str:
-    return next((name for name in columns if row.get(name) not in (None, "") and not isinstance(row[name], dict)), "")
 
 
 def read_parquet(source: Source) -> Iterator[Expression]:
@@ -284,8 +326,11 @@ def read_parquet(source: Source) -> Iterator[Expression]:
             source.leave_out(table, f"its {len(content):,} bytes unpack to {unpacked:,}")
             continue
         kinds = {field.name: field.type for field in file.schema_arrow}
-        images = [name for name, kind in kinds.items() if arrow.types.is_struct(kind) or arrow.types.is_binary(kind)]
-        if not images or not kinds.keys() & {*LATEX}:
+        structs = {name for name, kind in kinds.items() if arrow.types.is_struct(kind)}
+        binary = (arrow.binary(), arrow.large_binary())
+        images = [name for name, kind in kinds.items() if name in structs or kind in binary]
+        columns = Columns.among(kinds.keys() - structs)
+        if not images or not columns.latex:
             have = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
             source.leave_out(table, f"no column of images as bytes, or none of LaTeX, only {have}")
             continue
@@ -295,11 +340,11 @@ def read_parquet(source: Source) -> Iterator[Expression]:
                 number += 1
                 held = row[images[0]] if isinstance(row[images[0]], dict) else {"bytes": row[images[0]]}
                 content, path = held.get("bytes"), held.get("path") or f"{PurePosixPath(table).stem}_{number}"
-                latex = value(row, LATEX)
+                latex = value(row, columns.latex)
                 if not isinstance(content, bytes) or not latex or len(content) > MAX_IMAGE_BYTES:
                     source.leave_out(f"{table}, row {number}", "no image or no LaTeX in the row")
                     continue
-                split = value(row, SPLIT) or split_of(table)
-                yield Expression(PurePosixPath(path).stem, content, latex, split, value(row, WRITER))
+                split = value(row, columns.split) or split_of(table)
+                yield Expression(PurePosixPath(path).stem, content, latex, split, value(row, columns.writer))
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             source.leave_out(table, f"damaged from row {number + 1} on ({one_line(error)})")

@@ -59,7 +59,8 @@ def reader_of(source: Source) -> Reader:
         "ID.inkml, caption.txt (ID; a tab, blank, comma, semicolon or bar; LaTeX) beside images, ID.txt for each, "
         "metadata.jsonl or .csv, a JSON list, parquet, numbered formulas, or images.pkl; a name with blanks needs a tab"
     )
-    raise UserError(f"{source.path}: holds no captions in a known layout; there should be {known}")
+    unread = next((f"; {fault}" for fault in source.unread.values()), "")
+    raise UserError(f"{source.path}: holds no captions in a known layout; there should be {known}{unread}")
 
 
 def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep", tidy: bool = True) -> None:
@@ -107,6 +108,8 @@ def _spooled(
             yield Row(*told, dict(caption.changes), prepared.done, start, size)
     for graph in source.tables(".lg"):
         source.leave_out(graph, "a label graph; the ground truth of a test set is made from its captions")
+    for name, fault in source.unread.items():
+        source.leave_out(name, fault.removeprefix(f"{source.path}: "))
     for image in source.unnamed_images():
         source.leave_out(image, NO_CAPTION)
 
