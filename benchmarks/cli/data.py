@@ -59,7 +59,9 @@ def import_data(
         Literal["keep", "add", "drop"],
         typer.Option(help="add: every \\sum _ becomes \\sum \\limits _, as CROHME has it; drop: the reverse"),
     ] = "keep",
-    as_is: Annotated[bool, typer.Option("--as-is", help="change neither captions nor images")] = False,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="change neither captions nor images, which must be white on black")
+    ] = False,
     split: Annotated[str, typer.Option(help="the split of everything; default: as the source tells")] = "",
     split_list: Annotated[Path | None, typer.Option(help="a file of lines `ID SPLIT`")] = None,
     test_share: Annotated[float, typer.Option(help="share to hold out as a test set, by writer or formula")] = 0.0,

@@ -360,7 +360,8 @@ def unknown_words(captions: Iterable[Iterable[str]], known: Container[str] = Voc
 
 
 def counted_words(words: Mapping[str, int]) -> str:
-    return abridged([f"{word} ({count})" for word, count in words.items()])
+    shown = {word: word if word.isprintable() else ascii(word)[1:-1] for word in words}
+    return abridged([f"{shown[word]} ({count})" for word, count in words.items()])
 
 
 def abridged(items: Sequence[str]) -> str:

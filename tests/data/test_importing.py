@@ -595,6 +595,18 @@ def test_captions_in_another_encoding_are_told_if_there_are_no_others(tmp_path: 
         imported(tmp_path, {"a.png": 1, "caption.txt": b"a\t" + LATIN})
 
 
+def test_images_that_are_not_white_on_black_are_counted_and_words_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    white = cv2.imencode(".png", 255 - picture(1))[1].tobytes()
+    files = {"train/a.png": 1, "train/b.png": white, "train/caption.txt": "a\tx \u200b\nb\ty\n"}
+    imported(tmp_path, files, tidy=False)
+    told = capsys.readouterr()
+    assert "1 image not white on black" in told.err and r"not among CROHME's symbols: \u200b (1)" in told.out
+    imported(tmp_path, files)
+    assert "white" not in capsys.readouterr().err
+
+
 def test_captions_that_no_archive_may_have_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     comer(tmp_path / "source")
     monkeypatch.setattr(write, "MAX_CAPTIONS", 20)
@@ -686,6 +698,21 @@ def test_a_share_is_held_out_by_formula_and_by_writer(tmp_path: Path) -> None:
     assert not formulas["train"] & formulas["test"]
     import_data(tmp_path / "source", tmp_path / "b.zip", Choice(test_share=0.2, seed=4))
     assert writers["test"] != {id_.partition("_")[0] for id_ in open_archive(tmp_path / "b.zip").captions("test")}
+
+
+def test_no_image_with_two_captions_is_in_both_splits(tmp_path: Path) -> None:
+    files = {f"{k}.png": k for k in range(12)}
+    lines = [f"{k}.png\t{letter} {k}\n" for k in range(12) for letter in "AB"]
+    found = imported(tmp_path, files | {"caption.txt": "".join(lines)}, Choice(test_share=0.4))
+    assert not found["train"].keys() & found["test"].keys() and sum(map(len, found.values())) == 12
+
+
+def test_ids_that_are_in_no_list_or_change_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"a b.png": 1, "c.png": 2, "caption.txt": "a b.png\tx\nc.png\ty\n"}
+    assert imported(tmp_path, files)["test"] == {"a_b": "x", "c": "y"}
+    assert "id made a name of a file in 1" in capsys.readouterr().out
+    imported(tmp_path, files, Choice(listed=(("c", "train"), ("zz", "test"))))
+    assert "in the list of splits, but no expression that could be read has this id: 1 (zz)" in said(capsys)
 
 
 def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ class Row:
     prepared: tuple[str, ...]  # what was done to the image
     start: int  # of the image in the spool
     size: int
+    dark: bool  # its ink, on a light ground; only of an image that is left as it is
 
 
 class Source:
@@ -232,29 +233,28 @@ class Choice:
     seed: int = 7
 
 
-def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> list[Row]:
-    """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set."""
-    lists, kept = dict(choice.listed), list[Row]()
+def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> Iterator[Row]:
+    """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set, or
+    what one is held out of."""
+    lists, found = dict(choice.listed), set[str]()
     for row in rows:
         told = lists.get(row.id, "") if lists else choice.everything or row.split
-        row.split = usual(told)
-        if lists and not row.split:
+        row.split = usual(told) or ("train" if choice.test_share else "test")
+        found.add(row.id)
+        if lists and not told:
             source.leave_out(row.id, "not in the list of splits")
         else:
-            kept.append(row)
-    if choice.test_share:
-        return _held_out(kept, choice, source)
-    for row in kept:
-        row.split = row.split or "test"
-    return kept
+            yield row
+    for id_ in sorted(lists.keys() - found):
+        source.leave_out(id_, "in the list of splits, but no expression that could be read has this id")
 
 
-def _held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
-    """`test_share` of what is in train or in no split becomes the test set: whole writers where they are known, whose
-    formulas that occur in train are left out; else whole formulas."""
+def held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
+    """`test_share` of what is in train becomes the test set: whole writers where they are known, whose formulas that
+    occur in train are left out; else whole formulas."""
     if not 0 < choice.test_share < 1:
         raise UserError(f"--test-share {choice.test_share:g}: must lie between 0 and 1, such as 0.1")
-    pool = [row for row in rows if row.split in ("", "train")]
+    pool = [row for row in rows if row.split == "train"]
     if rows and not pool:
         raise UserError("--test-share: every expression is in a test set already; leave it out, or use --split train")
     by_writer = all(row.writer for row in pool) and len({row.writer for row in pool}) > 1

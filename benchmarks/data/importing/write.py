@@ -9,7 +9,7 @@ import re
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -20,7 +20,16 @@ import numpy as np
 from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER, WRITERS, abridged, counted_words, unknown_words
 from hmerbench.benchmarks.data.importing import inkml, pickled, tables
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
-from hmerbench.benchmarks.data.importing.source import LISTING, NO_CAPTION, Choice, Expression, Row, Source, chosen
+from hmerbench.benchmarks.data.importing.source import (
+    LISTING,
+    NO_CAPTION,
+    Choice,
+    Expression,
+    Row,
+    Source,
+    chosen,
+    held_out,
+)
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, progress, show
@@ -73,12 +82,14 @@ def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep
     reader = reader_of(source)
     console.print(f"{path}: {reader.name}")
     with tempfile.TemporaryFile(dir=target.parent) as spool:
-        rows = list(_spooled(reader.read(source), source, spool, limits, tidy))
-        rows = _unique(_scorable(chosen(rows, choice, source), source), source, spool)
+        rows = list(chosen([*_spooled(reader.read(source), source, spool, limits, tidy)], choice, source))
+        if choice.test_share:  # of one image, so that no second caption of it gets into the other split
+            rows = held_out(_unique(rows, source, spool), choice, source)
+        rows = _unique(_scorable(rows, source), source, spool)
         listing = target.with_suffix(LISTING)
         with listing.open("w", encoding="utf-8") as file:
             for row in rows:
-                told = {name: value for name, value in asdict(row).items() if name not in ("start", "size")}
+                told = {name: value for name, value in asdict(row).items() if name not in ("start", "size", "dark")}
                 file.write(json.dumps(told, ensure_ascii=False) + "\n")
             for reason, names in source.left_out.items():
                 file.writelines(json.dumps({"left_out": name, "reason": reason}) + "\n" for name in names)
@@ -105,7 +116,8 @@ def _spooled(
         else:
             start, size = spool.tell(), spool.write(_png(prepared.image))
             told = composed(found.name), found.split, caption.tokens, found.writer, found.latex
-            yield Row(*told, dict(caption.changes), prepared.done, start, size)
+            dark = not tidy and bool(np.median(prepared.image) > 127)
+            yield Row(*told, dict(caption.changes), prepared.done, start, size, dark)
     for graph in source.tables(".lg"):
         source.leave_out(graph, "a label graph; the ground truth of a test set is made from its captions")
     for name, fault in source.unread.items():
@@ -140,11 +152,14 @@ def _scorable(rows: list[Row], source: Source) -> Iterator[Row]:
             yield row
 
 
-def _unique(rows: Iterator[Row], source: Source, spool: IO[bytes]) -> list[Row]:
+def _unique(rows: Iterable[Row], source: Source, spool: IO[bytes]) -> list[Row]:
     """The rows with splits and ids that can be names of files, each once in its split."""
     kept: dict[tuple[str, str], Row] = {}
     for row in rows:
+        before = row.id
         row.split, row.id = (re.sub(r"^[^\w]|[^\w.+-]", "_", name) for name in (row.split, row.id))
+        if row.id != before:
+            row.changes["id made a name of a file"] = 1
         if (other := kept.setdefault((row.split, row.id), row)) is not row:
             same = "two captions of one image" if other.tokens != row.tokens else "listed twice"
             same = same if _image(other, spool) == _image(row, spool) else "another image of its name; rename it"
@@ -201,6 +216,9 @@ def _report(rows: list[Row], left_out: dict[str, list[str]], limits: Limits) -> 
             console.print(f"  {what}: {rule} in {count:,}")
     if limits == "keep" and any(rule.startswith("written") for rule in changes):
         console.print(r"  CROHME writes \sum \limits _, and networks trained on it read that: --limits add makes it so")
+    if dark := sum(row.dark for row in rows):
+        fault = "not white on black, as networks read them, and --as-is leaves them so; import without it"
+        err_console.print(f"{counted(dark, 'image')} {fault}")
     if new := unknown_words(row.tokens for row in rows):
         console.print(f"  not among CROHME's symbols: {counted_words(new)}")
     for reason, names in sorted(left_out.items(), key=lambda item: -len(item[1])):
