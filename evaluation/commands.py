@@ -13,9 +13,8 @@ from typing import Any
 from hmerbench.evaluation import InputError, csv_text, printable
 from hmerbench.evaluation.datasets import TRAIN
 from hmerbench.evaluation.lgeval import results_folder
-from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoring.conventions import convention
-from hmerbench.evaluation.scoring.inputs import matched, parse_captions
+from hmerbench.evaluation.scoring.inputs import GroundTruth, matched, parse_captions, read_ground_truth
 from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, interval_text
 from hmerbench.evaluation.scoring.notes import left_out, unconverted
 from hmerbench.evaluation.scoring.outcome import Outcome, in_process
@@ -127,20 +126,25 @@ def print_comparison(
         print(printable(f"{changed_to}: {len(changed)} expressions that only one system gets right"))
 
 
-def under_all_rules(texts: Mapping[str, str], graphs: Mapping[str, Graph]) -> dict[Rules, Outcome]:
-    """Outcomes of predictions under every edition and reading."""
+def under_all_rules(texts: Mapping[str, str], truth: GroundTruth, spec: str) -> dict[Rules, Outcome]:
+    """Outcomes of predictions under every edition and reading, by each of which a `truth` made from captions (those of
+    `spec`) is made again."""
     every = [Rules(reading, edition) for edition, reading in product(EDITIONS.values(), READINGS.values())]
-    return {rules: in_process(texts, graphs, rules) for rules in every}
+    graphs = truth.graphs()
+    return {
+        rules: in_process(texts, read_ground_truth(spec, rules).graphs() if truth.made else graphs, rules)
+        for rules in every
+    }
 
 
 def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as_json: bool = False) -> None:
     """Score the same predictions under every edition and reading of the official scorer."""
     texts, truth, stray = matched(predictions, ground_truth, tokenize)
-    graphs, tokens = truth.graphs(), None
+    tokens = None
     if truth.captions is not None:
         predicted = {key: tokens_of(text) for key, text in texts.items()}
         tokens = sum(predicted.get(key) == caption for key, caption in truth.captions.items())
-    found = under_all_rules(texts, graphs)
+    found = under_all_rules(texts, truth, ground_truth)
     rows: list[dict[str, Any]] = [
         {"edition": rules.edition.name, "reading": rules.reading.name} | outcome.counts | {"tokens": tokens}
         for rules, outcome in found.items()
@@ -162,7 +166,10 @@ def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as
         rates = ["–" if count is None else f"{100 * count / row['n']:.2f}" for count in counts]
         cells = "".join(f"{rate:>8}" for rate in rates)
         print(f"{row['edition']:<12} {row['reading']:<12}{cells}")
-    name, roots = convention(graphs.values())
+    if truth.made:
+        print("the truth: made from the captions, by each edition and reading anew")
+        return
+    name, roots = convention(truth.graphs().values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
     print(f"the truth: {name} ({shown or 'no root without index has two members'})")
 

@@ -58,6 +58,7 @@ def score(
     from hmerbench.evaluation.symlg import rules
     from hmerbench.evaluation.symlg.formula import tokenize as tokens_in
 
+    chosen = rules(reading, edition)
     for what, given in (("predictions", predictions), ("ground truth", ground_truth)):
         if isinstance(given, Mapping):
             _check(given, what)
@@ -66,12 +67,12 @@ def score(
         captions = {composed(key): latex.split() for key, latex in split.items()}
         if len(captions) < len(ground_truth):
             raise InputError("ground truth: an id occurs twice, its accents composed and decomposed; keep one")
-        truth = GroundTruth(dict(from_captions(captions, "ground truth")), captions)
+        truth = GroundTruth(dict(from_captions(captions, "ground truth", chosen)), captions)
     else:
         truth = str(ground_truth)
         name = name or Path(truth.rpartition(":")[2]).resolve().name
     given = predictions if isinstance(predictions, Mapping) else Path(predictions)
-    return evaluate(given, truth, {"set": name or "unknown"}, rules=rules(reading, edition), raw=tokenize)
+    return evaluate(given, truth, {"set": name or "unknown"}, rules=chosen, raw=tokenize)
 
 
 def compare(

@@ -26,7 +26,7 @@ from hmerbench.evaluation.scoring import wrappers
 from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, FolderStore, Store, ZipStore, read_text
 from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
-from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, lg_text
+from hmerbench.evaluation.symlg import PAPER, UNREADABLE, Rules, Unconverted, from_latex, lg_text
 from hmerbench.evaluation.symlg.formula import formula_of, prediction_file, tokenize
 
 MAX_FILES = 200_000
@@ -145,10 +145,10 @@ def tsv(predictions: Mapping[str, Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def read_ground_truth(spec: str) -> GroundTruth:
+def read_ground_truth(spec: str, rules: Rules = PAPER) -> GroundTruth:
     """`ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` (with data/SPLIT/caption.txt, symLg/ID.lg), or a folder of .lg.
 
-    Where a split has no symLG, it is made from the captions, unless it is one of CROHME's.
+    Where a split has no symLG, it is made from the captions by `rules`, unless it is one of CROHME's.
     """
     if Path(spec).is_dir():
         graphs = _unique(FolderStore(Path(spec), root="", depth=0).texts(".lg"), spec, ".lg files")
@@ -159,7 +159,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
     md5 = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
     if made and symlg_published(split, md5):
         raise InputError(f"{spec}: has no symLg/ID.lg; add CROHME's")
-    graphs = from_captions(captions, f"{spec} caption.txt") if made else store.texts(".lg", f"{split}/symLg/")
+    graphs = from_captions(captions, f"{spec} caption.txt", rules) if made else store.texts(".lg", f"{split}/symLg/")
     symlg = _unique(graphs, spec, ".lg files")
     for ids, fault, fix in (
         (captions.keys() - symlg, "symLG", "add their .lg, or drop their captions"),
@@ -202,12 +202,13 @@ def _cached_zip(path: Path, _state: object) -> ZipStore:
     return ZipStore(path)
 
 
-def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[str, str]]:
+def from_captions(captions: dict[str, list[str]], where: str, rules: Rules = PAPER) -> Iterator[tuple[str, str]]:
     """The id and the symLG of every caption. Raises InputError, beginning with `where`, that names those without."""
     reasons: dict[str, Unconverted] = {}
+    where += f" ({rules.reading.name})" if rules.reading != PAPER.reading else ""
     for key, tokens in captions.items():
         try:
-            yield key, lg_text(from_latex(tokens), key)
+            yield key, lg_text(from_latex(tokens, rules), key)
         except Unconverted as reason:
             reasons[key] = reason
     if len(reasons) == 1:
@@ -220,7 +221,7 @@ def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[
 
 
 def matched(
-    predictions: Path | Mapping[str, str], given: str | GroundTruth, raw: bool = False
+    predictions: Path | Mapping[str, str], given: str | GroundTruth, raw: bool = False, rules: Rules = PAPER
 ) -> tuple[Predictions, GroundTruth, int]:
     """The predictions (a file of them, or LaTeX by id) whose id the truth has, the truth, and the number of others.
     Where the truth has no table, an environment around one line is removed as a wrapper. Raises InputError."""
@@ -229,7 +230,7 @@ def matched(
         predictions = Path("predictions")  # as messages call them
     else:
         texts = read_predictions(predictions, raw)
-    truth = read_ground_truth(given) if isinstance(given, str) else given
+    truth = read_ground_truth(given, rules) if isinstance(given, str) else given
     known = texts.kept(truth.symlg)
     for key in known:
         if ", *M, " not in truth.symlg[key]:

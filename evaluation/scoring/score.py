@@ -24,7 +24,8 @@ from hmerbench.evaluation.symlg.formula import tokens_of
 
 # Raised when a verdict on a system scored so far changes under the same fields. 1.0 named no edition: it followed the
 # paper's, but read \text, matrices, $ and lone brackets as arguments differently. Learning a command that used to be
-# refused does not raise it, nor did, within 2, blanks between column letters and what follows \& (as in no system).
+# refused does not raise it, nor did, within 2, blanks between column letters, what follows \&, and that a truth made
+# from captions follows the edition (as in no system).
 VERSION = "2"
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 
@@ -61,7 +62,7 @@ def evaluate(
     select. Without `workdir` our own code scores in this process; with it, the scripts run there, with the same result,
     and their files are kept. The scripts of LGEVAL_BIN always run, without `workdir` in a temporary folder.
     """
-    texts, truth, stray = matched(predictions, ground_truth, raw)
+    texts, truth, stray = matched(predictions, ground_truth, raw, rules)
     own = own_scripts()
     if captions is not None:
         if truth.captions is not None:

@@ -182,8 +182,9 @@ def test_released_score(crohme: Path):
 
 @pytest.mark.parametrize("year", [year for year in YEARS if year in RELEASED])
 def test_released_score_by_edition(year: str, crohme: Path):
-    texts, truth, _ = matched(GOLDEN / f"comer_released/predictions_{year}.zip", f"{crohme}:{year}")
-    found = under_all_rules(texts, truth.graphs())
+    spec = f"{crohme}:{year}"
+    texts, truth, _ = matched(GOLDEN / f"comer_released/predictions_{year}.zip", spec)
+    found = under_all_rules(texts, truth, spec)
     assert len(found) == 6
     for rules, (counts, _, _) in found.items():
         expected = ({"crohme2019": RELEASED[year]} | OF_EDITIONS[year])[rules.edition.name]

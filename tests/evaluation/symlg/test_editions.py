@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import hmerbench
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.commands import under_all_rules
 from hmerbench.evaluation.lgeval.metrics import compare_graphs
@@ -83,9 +84,28 @@ def test_the_table_of_editions(tmp_path: Path):
     latex = {"e0": r"\sqrt { a b }", "e1": "x"}
     lines = (json.dumps({"id": key, "tokens": text}) + "\n" for key, text in latex.items())
     (tmp_path / "found.jsonl").write_text("".join(lines))
-    texts, truth, _ = matched(tmp_path / "found.jsonl", str(lg_folder(tmp_path / "gt", latex)))
-    found = {each: (of.counts["n"], of.counts["exact"]) for each, of in under_all_rules(texts, truth.graphs()).items()}
+    spec = str(lg_folder(tmp_path / "gt", latex))
+    texts, truth, _ = matched(tmp_path / "found.jsonl", spec)
+    found = {each: (of.counts["n"], of.counts["exact"]) for each, of in under_all_rules(texts, truth, spec).items()}
     assert found == {rules(r, e): (2, 1 if e == "current" else 2) for e in EDITIONS for r in READINGS}
+
+
+@pytest.mark.parametrize("edition", EDITIONS)
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_truth_made_from_captions_follows_the_rules_of_the_predictions(tmp_path: Path, reading: str, edition: str):
+    latex = {"root": r"\sqrt { x + 1 }", "number": "12 + y", "bracket": "( a ) ^ { 2 }"}
+    assert hmerbench.score(latex, latex, reading=reading, edition=edition).score.exact == 3
+    (tmp_path / "mine/test").mkdir(parents=True)
+    (tmp_path / "mine/test/caption.txt").write_text("".join(f"{key}\t{text}\n" for key, text in latex.items()))
+    spec = f"{tmp_path}/mine:test"
+    assert hmerbench.score(latex, spec, reading=reading, edition=edition).score.exact == 3
+    texts, truth, _ = matched(latex, spec)
+    assert under_all_rules(texts, truth, spec)[rules(reading, edition)].counts["exact"] == 3
+
+
+def test_a_caption_that_another_reading_refuses_is_named_with_it():
+    with pytest.raises(InputError, match=r"^ground truth \(pandoc-2.17\): a does not convert to symLG"):
+        hmerbench.score({"a": "x"}, {"a": r"\frac \{ b"}, reading="pandoc-2.17")
 
 
 def test_one_shared_label_is_enough_for_lgeval_035_only():
