@@ -2,7 +2,7 @@
 
 A claim (reference.yaml) is measured at every preset that has both of its rows. Its verdict rests on the presets whose
 networks are their own and whose rows share at least two seeds; p-values are corrected over all of these and over the
-claims of a family (Holm).
+claims of a family (Holm), those of a preset that reads with another's weights within it.
 """
 
 import math
@@ -149,8 +149,9 @@ def verdict(steps: Sequence[Step]) -> str:
 def _line(claim: Mapping[str, Any], steps: Mapping[str, Step], groups: Mapping[str, Group]) -> dict[str, str]:
     told = reported(claim)
     tested = [step for preset, step in steps.items() if step.tested and not groups[preset].borrowed]
+    of_some = {f"; {step.images:,} images" for step in steps.values() if step.images < pooled()}  # of some lengths
     line = {
-        "claim": f"{claim['claim']} ({claim['where']})",
+        "claim": f"{claim['claim']} ({claim['where']}{''.join(of_some)})",
         "reported": "better" if told is None else f"{told:+.2f}",
         "family": CASES[claim["family"]],
         "verdict": f"**{verdict(tested)}**",

@@ -136,6 +136,7 @@ def test_claims_of_made_up_runs(tmp_path: Path) -> None:
     more = "Coverage helps more above 20 tokens than below (Section 4.5, Fig. 3)"
     assert verdicts[more] == "**supported**"
     above = next(claim for claim in cells if claim.startswith("Above 20 tokens"))
+    assert above.endswith(f"Fig. 3; {sum((crohme().n(year) + 1) // 2 for year in crohme().tests):,} images)")
     assert verdicts[above] == "**not supported**"
     assert verdicts["Scale augmentation helps (Table 1)"] == "**open**"  # there is no run of BTTR
     assert cells["Coverage helps (Table 1)"][4].endswith(", 1 seed") and "p" not in cells["Coverage helps (Table 1)"][4]
