@@ -109,7 +109,7 @@ report: $(READY) ## write the HTML report results/report/index.html: tables, fig
 draw: $(if $(findstring --replay,$(OPTIONS)),$(DEV),$(TEST)) ## write a page to draw on, which reads formulas in the browser: results/local/draw/index.html (npm fetches its runtime)
 	@$(BIN)/hmerbench draw $(call given,RESULTS)
 
-scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= OPTIONS='--systems folder')
+scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md}, leaderboard.json (CROHME= OPTIONS='--systems folder')
 	@$(if $(CROHME),,$(error give CROHME=data.zip: the scoreboard is scored on its test sets))
 	@$(BIN)/hmerbench scoreboard score $(call given,CROHME)
 

@@ -112,7 +112,7 @@ def compare(
     every_pair: Annotated[bool, typer.Option("--every-pair", help="compare all pairs of rows")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two systems on the same expressions (--ground-truth), or the rows of runs over seeds and images."""
+    """Compare two systems on the same expressions (--ground-truth), or the rows of runs over seeds and writers."""
     of_runs = {"results", "split", "every_pair"}
     if ground_truth:
         refuse_others(context, context.params.keys() - of_runs, "--ground-truth")
@@ -177,7 +177,7 @@ def score_systems(
     cards: Cards = CARDS,
     results: Results = RESULTS,
 ) -> None:
-    """Score every system at hand; write scoreboard.csv and scoreboard.md, where rows of the others stay."""
+    """Score every system at hand; write scoreboard.csv, scoreboard.md and leaderboard.json, where others' rows stay."""
     from hmerbench.evaluation.scoreboard import commands as board
 
     run(lambda: board.score(crohme, systems, cards, results))

@@ -2,8 +2,7 @@
 
 The scorer identifies a symbol by its path and does not align, so one extra symbol makes errors of all that follow.
 Here two layout trees are aligned at least cost (1 for a substituted, missing or extra symbol, and for a script attached
-by another relation), which finds the differences that a reader would name. Where both graphs have the same paths, the
-two methods agree.
+by another relation), which finds the differences that a reader would name.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Which symbols and relations are confused, and on what kind of expression: tidy tables for figures.
 
 One extra symbol changes the paths of all that follow, and the scorer counts these as confusions. `aligned` counts a
-confusion only where the prediction has the paths of the truth: there it is a real one.
+confusion only where the prediction has the paths of the truth: there it nearly always is a real one.
 """
 
 import re

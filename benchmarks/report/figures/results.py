@@ -258,7 +258,7 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
 
 SET_LOOKS = ("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "v"), ("#7F7F7F", "<"), ("#8C564B", ">")
 RELATIONS = ("Right", "Sup", "Sub", "Above", "Below", "Inside")
-ABSENT = "_"  # LgEval's label for a missing symbol or relation
+NO_RELATION = "_"  # LgEval's label for a missing relation
 CONFUSIONS = 12  # symbol confusions to show
 
 
@@ -281,7 +281,8 @@ def taxonomy(run: RunFolder) -> Figure:
 
 
 def confusions(run: RunFolder) -> list[tuple[str, int]]:
-    """("truth → prediction", count over all sets) where only the label is wrong, most frequent first."""
+    """("truth → prediction", count over all sets) where the prediction has the paths of the truth, most frequent
+    first."""
     count = Counter[tuple[str, str]]()
     for table in run.errors.values():
         for row in table["symbols"]:
@@ -296,8 +297,8 @@ def _relations(axis: Axes, run: RunFolder, n: int) -> None:
     for table in run.errors.values():
         for row in table["relations"]:
             share[row["truth"], row["prediction"]] += 100 / n * row["expressions"]
-    missed = [share[name, ABSENT] for name in RELATIONS]
-    invented = [share[ABSENT, name] for name in RELATIONS]
+    missed = [share[name, NO_RELATION] for name in RELATIONS]
+    invented = [share[NO_RELATION, name] for name in RELATIONS]
     y = np.arange(len(RELATIONS))
     looks: dict[str, Any] = {"height": 0.34, "edgecolor": "#8A3D00", "linewidth": 0.4}
     axis.barh(y - 0.18, missed, label="missed", gid="missed", color="#D55E00", hatch="", **looks)
