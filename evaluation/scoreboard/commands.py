@@ -61,7 +61,7 @@ def score(crohme: Path, systems: Path | None, cards: Path, results: Path) -> Non
 
 def leaderboard(board: Board) -> str:
     """The scoreboard for programs: a row for each system with what its card says and its counts under the paper's
-    rules. Rates are fractions of n; `low` and `high` are percentages, as in the CSV."""
+    rules; `low`, `high` and reported rates are percentages."""
     signatures = {year: board.signatures[year] for year in sorted(board.signatures)}
     content = {
         "signatures": signatures,
