@@ -301,7 +301,7 @@ def test_no_caption_gets_an_image_from_the_folder_of_another_split(
         "test/caption.txt": "2\tz\n",
     }
     assert imported(tmp_path / "a", files) == {"train": {"1": "x"}, "test": {"2": "z"}}
-    assert "no image for the caption in the folder of its split" in said(capsys)
+    assert "its image is in test/img/, the folder of another split; name the folder, too: 1 (2)" in said(capsys)
     files = {"train/1.png": 1, "captions.txt": "train/1.png\tx\ntrain/2.png\ty\n", "test/2.png": 2}
     assert imported(tmp_path / "b", files) == {"train": {"1": "x"}}
     files = {f"off_image_{split}/1.png": k for k, split in enumerate(("train", "test"))}
@@ -315,11 +315,21 @@ def test_no_caption_gets_an_image_from_the_folder_of_another_split(
     assert imported(tmp_path / "e", files) == {"test_14": {"1": "x"}}
 
 
+@pytest.mark.parametrize("table", ["13_test.txt", "2013_test.txt", "test2013.txt"])
+@pytest.mark.parametrize("folder", ["2013", "test2013", "13_test_images"])
+def test_a_list_and_its_images_may_name_a_year_differently(table: str, folder: str, tmp_path: Path) -> None:
+    files = {f"{folder}/1.png": 1, "2012/1.png": 2, table: "1.png\tx\n2.png\ty\n", "2012/2.png": 3}
+    (captions,) = imported(tmp_path, files).values()
+    assert captions == {"1": "x"}
+
+
 def test_images_behind_links_are_found_and_loops_end(tmp_path: Path) -> None:
     (tmp_path / "source/more").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/a.png").write_bytes(encoded(1))
-    for link, place in {"img": "elsewhere", "more/again": "source", "more/other": "elsewhere"}.items():
+    links = {"img": "elsewhere", "more/again": "source", "more/other": "elsewhere"}
+    links |= {"latest": "source/more", "around": ".", "../elsewhere/again": "elsewhere"}  # and what comes anyway
+    for link, place in links.items():
         (tmp_path / "source" / link).symlink_to(tmp_path / place)
     assert imported(tmp_path, {"caption.txt": "a.png\tx\n"}) == {"test": {"a": "x"}}
     assert [*Source(tmp_path / "source").sizes] == ["caption.txt", "img/a.png", "more/other/a.png"]
@@ -358,6 +368,7 @@ def test_folders_and_tables_tell_the_split(image: str, table: str, split: str, c
         **dict.fromkeys(("train2013/c.txt", "trainset/c.txt", "TrainINKML/HAMEX/x", "train_1.txt"), "train"),
         **dict.fromkeys(("valset/c.txt", "val2017/c.txt", "dev/c.txt", "validation_set/x"), "valid"),
         **{"values/c.txt": "values", "device/c.txt": "device", "test2013/c.txt": "test2013", "latest/c.txt": "latest"},
+        **{"val1a/c.txt": "val1a", "validated/c.txt": "valid"},
     }.items(),
 )
 def test_words_that_begin_like_train_or_valid_tell_it(name: str, split: str) -> None:
@@ -728,6 +739,9 @@ def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
     assert len(open_archive(tmp_path / "b.zip", trains=False).captions("2023")) == 4
     import_data(tmp_path / "source", tmp_path / "c.zip", Choice(everything="Train"))
     assert open_archive(tmp_path / "c.zip").splits == ("train",)
+    folds = tuple((id_, f"train{id_[-1]}") for id_ in ("train_0", "train_1", "test_0", "test_1"))
+    import_data(tmp_path / "source", tmp_path / "c.zip", Choice(listed=folds))
+    assert open_archive(tmp_path / "c.zip", trains=False).splits == ("train0", "train1")
     with pytest.raises(UserError, match="every expression is in a test set already"):
         import_data(tmp_path / "source", tmp_path / "c.zip", Choice(everything="2023", test_share=0.5))
     faults = {b"train_0\n": "an id and a split on every line", b"a train\na test\n": "a occurs twice", b"\xff": "UTF-8"}

@@ -23,7 +23,6 @@ from hmerbench.evaluation.stores import ENDINGS, MAX_CAPTIONS, MAX_ENTRIES, ZipS
 from hmerbench.evaluation.strict import first_twice
 
 NO_CAPTION, NO_IMAGE = "no caption for the image", "no image for the caption"
-OTHER_SPLIT = "no image for the caption in the folder of its split; if another's is meant, name the folder, too"
 MAX_TABLE = 1 << 30  # bytes of images in one file
 MAX_TEXT = 256 << 20  # bytes of a list of captions; an archive's have 64 MB
 LISTING = ".import.jsonl"  # ending of the list that an import leaves beside its archive
@@ -90,13 +89,13 @@ class Source:
         return {name: found[name] for name in names}
 
     def _files(self) -> Iterator[Path]:
-        """What lies in the folder, also behind links, but for hidden folders and links to a folder above them."""
+        """What lies in the folder, also behind links, but for hidden folders and for links that `_leads_back` tells."""
         above = {str(self._root): {os.path.realpath(self._root)}}  # of a folder, where it and those above it really are
         for folder, inner, names in os.walk(self._root, followlinks=True):
             yield from (Path(folder, name) for name in names)
-            real = {name: os.path.realpath(os.path.join(folder, name)) for name in inner}
-            inner[:] = [name for name in inner if real[name] not in above[folder] and not _PASSED_OVER.search(name)]
-            above |= {os.path.join(folder, name): above[folder] | {real[name]} for name in inner}
+            paths = {name: os.path.join(folder, name) for name in inner if not _PASSED_OVER.search(name)}
+            inner[:] = [name for name, path in paths.items() if not _leads_back(path, above[folder])]
+            above |= {paths[name]: above[folder] | {os.path.realpath(paths[name])} for name in inner}
 
     def tables(self, *endings: str) -> list[str]:
         """Names of files with these endings: the one that was given, or all."""
@@ -155,8 +154,11 @@ class Source:
             yield Expression(PurePosixPath(images[0]).stem, images[0], latex, split, writer)
         elif images:
             self.leave_out(name, f"two images of one name ({', '.join(images[:2])})")
+        elif others := self.find(table, name):
+            folder = PurePosixPath(others[0]).parent
+            self.leave_out(name, f"its image is in {folder}/, the folder of another split; name the folder, too")
         else:
-            self.leave_out(name, OTHER_SPLIT if self.find(table, name) else NO_IMAGE)
+            self.leave_out(name, NO_IMAGE)
 
     def find(self, table: str, name: str, split: str = "") -> list[str]:
         """The image files that `name`, in a table, can mean: the nearest. It may lack its ending, and its path; then
@@ -180,16 +182,25 @@ class Source:
         return sorted(files - self._named)
 
 
+def _leads_back(path: str, above: set[str]) -> bool:
+    """Whether a folder is a link to what lies in the folders above it, and comes anyway, or around them."""
+    real = os.path.realpath(path)
+    return os.path.islink(path) and any(os.path.commonpath([other, real]) in (other, real) for other in above)
+
+
 # -------------------------------------------------------------------------------------------------------------- splits
 
-SPLITS = {"train": re.compile("train"), "valid": re.compile(r"(val|dev)(id|set|\d|$)")}  # words that begin so
+# words of paths; those that people give, such as train1 of several folds, mean what they say, but for synonyms
+SPLITS = {"train": re.compile(r"train[a-z]*\d*"), "valid": re.compile(r"(val|dev)(id[a-z]*|set)?\d*")}
+SYNONYMS = {"train": "train", "training": "train"}
+SYNONYMS |= dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "valid")
 # folders that tell no split
 GENERIC = {"data", "img", "imgs", "images", "image", "captions", "caption", "labels", "label", "metadata", "inkml"}
 
 
 def usual(told: str) -> str:
-    """`train` or `valid` for a word that means it, such as `Training`, `trainset` or `val2017`; any other as it is."""
-    return next((split for split, words in SPLITS.items() if words.match(told.lower())), told)
+    """`train` or `valid` for a word of a path that means it, such as `TrainINKML` or `val2017`; any other as it is."""
+    return next((split for split, words in SPLITS.items() if words.fullmatch(told.lower())), told)
 
 
 def split_of(name: str) -> str:
@@ -216,10 +227,11 @@ def says_split(told: str) -> bool:
 
 
 def _differ(first: str, second: str) -> bool:
-    """Whether both say a split, and not the same; `test` may be any test set."""
+    """Whether both say a split, and not the same; `test` may be any test set, of a year with two digits or four."""
     if first == second or not (says_split(first) and says_split(second)):
         return False
-    return "test" not in (first, second) or not {first, second}.isdisjoint(SPLITS)
+    years = {re.sub(r"\D", "", told)[-2:] or told for told in (first, second)} - {"test"}
+    return len(years) > 1 or not {first, second}.isdisjoint(SPLITS)
 
 
 @dataclass(frozen=True)
@@ -239,7 +251,7 @@ def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> Iterator[Row]
     lists, found = dict(choice.listed), set[str]()
     for row in rows:
         told = lists.get(row.id, "") if lists else choice.everything or row.split
-        row.split = usual(told) or ("train" if choice.test_share else "test")
+        row.split = SYNONYMS.get(told.lower(), told) or ("train" if choice.test_share else "test")
         found.add(row.id)
         if lists and not told:
             source.leave_out(row.id, "not in the list of splits")
