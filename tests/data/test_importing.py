@@ -521,6 +521,8 @@ TABLES = {  # of a folder with an image a.png: the captions that are read, or wh
     "empty.csv": (b"image,latex,label\na,x,printed\na,,handwritten\n", ["x"]),  # not from another column
     "empty.jsonl": (b'{"image": "a", "label": "hand"}\n{"image": "a", "latex": "x", "label": "print"}\n', ["x"]),
     "images.csv": (b"file_name,id,latex\n,a,x\na,b,y\n", ["y"]),
+    "null.jsonl": (b'{"image": "a", "latex": null, "text": "x"}\n', ["x"]),
+    "late.jsonl": (b'{"image": "a", "latex": null}\n' * 9 + b'{"image": "a", "latex": "x"}\n', ["x"]),
     "half.json": (b'[{"image": "a", "text": "\\ud800"}]', ["\N{REPLACEMENT CHARACTER}"]),
     "twice.jsonl": (b'{"image": "a", "text": "x", "text": "y"}', "line 1: the key text occurs twice"),
     "twice.json": (b'{"a.png": "x", "a.png": "y"}', "the key a.png occurs twice"),
@@ -570,6 +572,17 @@ def test_a_third_column_without_a_name_is_refused(line: str, between: str, tmp_p
     lines = [line.replace("|", between).replace("SPLIT", split) for split in ("train", "test", "test")]
     with pytest.raises(UserError, match=r"list\.txt: one of its columns has train or test; name its columns file_name"):
         imported(tmp_path, {"a.png": 1, "list.txt": "\n".join(lines)})
+
+
+def test_an_empty_column_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="no expression is left of 2"):
+        imported(tmp_path, {"a.png": 1, "m.csv": "image,latex,text\na,,x\na,,y\n"})
+    assert "no image or no LaTeX in the row: latex is empty: 2 (m.csv, row 1, m.csv, row 2)" in said(capsys)
+
+
+def test_a_tab_in_latex_after_another_separator_is_a_blank(tmp_path: Path) -> None:
+    files = {"a.png": 1, "b.png": 2, "list.txt": "a.png,\\frac\t12\nb.png,y\n"}
+    assert imported(tmp_path, files) == {"test": {"a": r"\frac { 1 } { 2 }", "b": "y"}}
 
 
 def test_a_line_with_a_second_tab_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

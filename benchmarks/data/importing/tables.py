@@ -57,7 +57,7 @@ def read_captions(source: Source) -> Iterator[Expression]:
     for table, form in lists(source):
         _refuse_columns(source, table, form)
         for name, latex in pairs(source.lines(table), form):
-            if "\t" in latex:
+            if form.between == "\t" and "\t" in latex:
                 source.leave_out(name, THIRD)
             else:
                 yield from source.expressions(table, name, latex, split_of(table) or split_of_image(name))
@@ -239,7 +239,8 @@ def read_tables(source: Source) -> Iterator[Expression]:
                 columns = others  # of the next list of a JSON object
             name, latex = value(row, columns.image), value(row, columns.latex)
             if not name or not latex:
-                source.leave_out(f"{table}, row {number}", "no image or no LaTeX in the row")
+                empty = " and ".join(column for column in columns[:2] if not value(row, column))
+                source.leave_out(f"{table}, row {number}", f"no image or no LaTeX in the row: {empty} is empty")
                 continue
             split = value(row, columns.split) or split_of_image(name) or split_of(table)
             yield from source.expressions(table, name, latex, split, value(row, columns.writer))
@@ -289,13 +290,18 @@ def _plain(row: Mapping[str, Any]) -> set[str]:
 
 
 def _columns(source: Source, table: str) -> Columns:
-    """The columns of a table, by its first line or, of JSON, those of its first rows that name both an image and LaTeX;
-    "" if none does. A row that leaves one empty is not read from another. Raises as `rows` does."""
+    """The columns of a table, by its first line or, of JSON, those of its first rows that name both an image and LaTeX,
+    rather those that one of them fills; "" if none does. A row that leaves one empty is not read from another. Raises
+    as `rows` does."""
+    first = list[Mapping[str, Any]]()
     if table.lower().endswith((".csv", ".tsv")):
         named = [{name.strip(" \"'") for name in _header(source, table).split(_between(source, table))}]
     else:
-        named = [_plain(row) for row in islice(rows(source, table), FIRST)]
-    return Columns.among({name for names in named if all(Columns.among(names)[:2]) for name in names})
+        first = [*islice(rows(source, table), FIRST)]
+        named = [_plain(row) for row in first]
+    names = {name for each in named if all(Columns.among(each)[:2]) for name in each}
+    filled = Columns.among({name for name in names if any(value(row, name) for row in first)})
+    return Columns(*(best or other for best, other in zip(filled, Columns.among(names), strict=True)))
 
 
 def _header(source: Source, table: str) -> str:
