@@ -108,6 +108,7 @@ def test_latex_becomes_tokens(latex: str) -> None:
         "a $b$ c": "text around its mathematics",
         r"\begin{matrix} a \over b & c \end{matrix}": "has .over beside & or",
         "$$": "is empty",
+        r"\nolimits": "is empty",
         "": "is empty",
         "a\x00b": "control characters",
         "a\N{REPLACEMENT CHARACTER}": "damaged",

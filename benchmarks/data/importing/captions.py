@@ -88,18 +88,15 @@ def caption_of(latex: str, limits: Limits = "keep", tidy: bool = True) -> Captio
     tokens = ["".join(token.split()) if token.endswith("}") else token for token in _TOKEN.findall(text)]
     if "$" in tokens:
         raise Unsplit("holds text around its mathematics ($)")
-    if not tokens:
-        raise Unsplit("is empty")
     if any(len(_TOKEN.findall(part)) > 1 for part in text.split()):
         changes["split into tokens"] = 1
-    reader = _Reader(tokens, changes)
-    written = tuple(reader.all())
+    written = _with_limits(_Reader(tokens, changes).all(), limits, changes)
     if not written:
         raise Unsplit("is empty")
-    return Caption(_with_limits(written, limits, changes), changes)
+    return Caption(written, changes)
 
 
-def _with_limits(tokens: tuple[str, ...], limits: Limits, changes: Counter[str]) -> tuple[str, ...]:
+def _with_limits(tokens: Sequence[str], limits: Limits, changes: Counter[str]) -> tuple[str, ...]:
     r"""Count, and if wanted change, where limits of sums and the like stand."""
     written: list[str] = []
     for place, token in enumerate(tokens):

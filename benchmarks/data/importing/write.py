@@ -82,7 +82,7 @@ def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep
     reader = reader_of(source)
     console.print(f"{path}: {reader.name}")
     with tempfile.TemporaryFile(dir=target.parent) as spool:
-        rows = list(chosen([*_spooled(reader.read(source), source, spool, limits, tidy)], choice, source))
+        rows = list(chosen(_spooled(reader.read(source), source, spool, limits, tidy), choice, source))
         if choice.test_share:  # of one image, so that no second caption of it gets into the other split
             rows = held_out(_unique(rows, source, spool), choice, source)
         rows = _unique(_scorable(rows, source), source, spool)
