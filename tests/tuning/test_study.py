@@ -1,5 +1,6 @@
 """Tuning: valid spaces, sampling, recovery from kills, and the resulting recipe."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -32,7 +33,7 @@ from hmerbench.benchmarks.resolve import load, resolve
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning.results import heldout_size, trial_table
-from hmerbench.benchmarks.tuning.space import Parameter, pose
+from hmerbench.benchmarks.tuning.space import Parameter, pose, read_space
 from hmerbench.benchmarks.tuning.trials import FINISHED_STATES, Job, KeyedTPE, Retry
 from tests.helpers.paths import NO_STORE, ROOT
 from tests.helpers.studies import SPACE, fake_train, posed, with_
@@ -106,6 +107,12 @@ def test_shipped_spaces_fit_their_presets(tmp_path: Path, preset: str) -> None:
     assert first < problem.base.training.epochs < full
     assert problem.base.changed(problem.defaults) == problem.base
     assert pose("bttr", preset, 7, open_archive(archive)).left_out[0].startswith("augmentation.")
+
+
+def test_the_space_of_small_names_its_studies_as_before() -> None:
+    """What is renamed begins again."""
+    text = read_space("small")[1].model_dump_json()
+    assert hashlib.sha256(text.encode()).hexdigest()[:8] == "44c23827"
 
 
 def only(name: str, parameter: Any) -> dict[str, Any]:
