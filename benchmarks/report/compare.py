@@ -124,10 +124,11 @@ def _verdict(comparison: Comparison) -> str:
 
 
 WIDTH = 118  # characters in a printed line
+FEW = f"the ids name fewer than {LEAST} writers or nearly one per image"
 NOTES = {  # what an interval is over -> why it is over no more
     "writers": "over writers alone: there is one seed, or none in common; other trainings would differ, too",
-    "images": f"over images: the ids name fewer than {LEAST} writers, or nothing differs between writers and seeds",
-    "seeds and images": f"over seeds and images: the ids name fewer than {LEAST} writers",
+    "images": f"over images: {FEW}, or nothing differs between writers and seeds",
+    "seeds and images": f"over seeds and images: {FEW}",
 }
 
 

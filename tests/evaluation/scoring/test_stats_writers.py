@@ -34,6 +34,7 @@ def test_ids_name_writers(id_: str, name: str) -> None:
     [
         ([f"w{k // 3}_{k}" for k in range(60)], "writers"),
         ([f"w{k // 6}_{k}" for k in range(60)], "writers"),
+        ([f"w{k * 4 // 5}_{k}" for k in range(50)], "writers"),  # as 50 images chosen evenly from CROHME
         ([f"w{k // 6}_{k}" for k in range(54)], "images"),
         ([f"w{k // 30}_{k}" for k in range(60)], "images"),  # two writers say nothing of how writers differ
         ([f"one_{k}" for k in range(60)], "images"),
@@ -41,7 +42,7 @@ def test_ids_name_writers(id_: str, name: str) -> None:
         ([md5(str(k).encode()).hexdigest()[:6] for k in range(1000)], "images"),  # 930 writers, if by their last digits
         (["alone"], "images"),
     ],
-    ids=["sheets", "ten writers", "nine writers", "two writers", "one writer", "no writers", "digests", "one image"],
+    ids=["sheets", "ten writers", "sample", "nine writers", "two writers", "one writer", "none", "digests", "alone"],
 )
 def test_ids_that_tell_few_writers_apart_leave_images(ids: list[str], over: str) -> None:
     groups, kind = writers(ids)
