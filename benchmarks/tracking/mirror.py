@@ -80,7 +80,7 @@ class Mirror:
     def put(self, run: AnyRun, tables: Path | None, running: bool) -> str:
         """Bring the store up to date with the folder; return the id of its MLflow run.
 
-        A trial is a child of its study instead of a table. `running`: the training, or the study, is in progress.
+        A trial is a child of its study instead of a table. `running`: the training is in progress.
         """
         study, (mlrun, epochs) = study_of(run.path), self._find(run)
         trial = run.trial if study else None
@@ -108,8 +108,6 @@ class Mirror:
             self.client.set_tag(run_id, PARENT, parent)
             if trial:
                 contents.log_trial(self.client, run_id, parent, run, trial)
-            if running:
-                self.client.update_run(parent, "RUNNING")  # until `conclude`
             return run_id
         if not isinstance(run, RunFolder):
             return run_id
@@ -119,8 +117,8 @@ class Mirror:
             self.client.log_artifact(table, str(path), "tables")
         return run_id
 
-    def conclude(self, trial: Path, status: str) -> None:
-        """Set the final status of the study of a trial's folder, if it is there."""
+    def set_status(self, trial: Path, status: str) -> None:
+        """Set the status of the study of a trial's folder, if it is there."""
         for found in self.tree.groups(store_key(study_of(trial))):
             self.client.set_terminated(found.info.run_id, status)
 
@@ -221,12 +219,12 @@ class Tree:
         table = self.group(run.table_key, title, note)
         runs = self.search(f"tags.row_key = '{run.row_key}'")
         if len(runs) > 1:
-            note = "Its metrics are the mean, spread and number of its seeds, of each the newest run."
+            note = "Its metrics are the mean, spread and number of its seeds, of each the newest scored run."
             row = self.group(run.row_key, run.recipe, note)
             self._set_parent(row, table)
             for each in runs:
                 self._set_parent(each, row)
-            newest = {each.data.tags["seed"]: _rates(each) for each in runs}
+            newest = {each.data.tags["seed"]: rates for each in runs if (rates := _rates(each))}
             self._summarize(row, _mean_and_spread(list(newest.values())))
         else:
             for each in runs:

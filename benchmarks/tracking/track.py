@@ -37,13 +37,13 @@ _left_alone_until: dict[str, float] = {}
 def track(folder: Path, tables: Path | None = None, running: bool = False) -> str | None:
     """Mirror a run folder (and `tables`) to MLflow; return the MLflow run id, or None if the store failed.
 
-    The run becomes a child of its table, a trial of its study. `running`: its study is in progress, or its training,
-    and then nothing is logged until an epoch is saved, as the folder may still look like that of an earlier training.
+    The run becomes a child of its table, a trial of its study. `running`: its training is in progress; nothing is
+    logged until an epoch is saved, as the folder may still look like that of an earlier training.
     Raises UserError if `folder` is not a run folder or damaged.
     """
     run = run_in(folder)
     _ = run.settings, run.history, run.environment, run.finished, run.scores, run.trial  # report damaged files now
-    if running and not run.trial and not (run.history and (isinstance(run, LanguageRun) or run.state)):
+    if running and not (run.history and (isinstance(run, LanguageRun) or run.state)):
         return None
     return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, running))
 
@@ -71,9 +71,9 @@ def remove(folder: Path) -> bool:
     return logged
 
 
-def conclude(folder: Path, data: str, status: str) -> None:
-    """Set the final status (FINISHED or KILLED) of the study of a trial's folder."""
-    with_store(folder, data, lambda mirror: mirror.conclude(folder, status))
+def set_status(folder: Path, data: str, status: str) -> None:
+    """Set the status (RUNNING, FINISHED or KILLED) of the study of a trial's folder."""
+    with_store(folder, data, lambda mirror: mirror.set_status(folder, status))
 
 
 def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -> Result | None:

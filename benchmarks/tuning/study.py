@@ -100,7 +100,9 @@ def refuse_storage(engine: str, storage: str) -> None:
 def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger: "TrialLogger") -> optuna.Study:
     """Run workers until the study is complete, starting with the settings in `first`."""
     study = _open(job)
-    reported = {trial.number for trial in study.trials if trial.state in FINISHED_STATES}
+    folders = {trial.number: _folder(job, trial) for trial in study.trials if trial.state in FINISHED_STATES}
+    # not those that ended just before a kill, or in a version that wrote no trial.json
+    reported = {number for number, folder in folders.items() if not folder.is_dir() or (folder / "trial.json").exists()}
 
     def ours(trial: FrozenTrial) -> bool:
         return job.local or trial.user_attrs.get("owner") == job.owner
@@ -140,7 +142,7 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
             _requeue(study, ours, stopped=True)
         raise
     finally:
-        logger.conclude(job, status)
+        logger.set_status(job, status)
     return study
 
 
@@ -190,7 +192,8 @@ def _requeue(
 
 def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLogger") -> None:
     """Print and log the finished trials that are not yet in `reported`."""
-    for trial in study.trials:
+    trials = study.trials  # read once: a storage out of reach in between would cost the report of a trial
+    for trial in trials:
         if trial.state in FINISHED_STATES and trial.number not in reported:
             reported.add(trial.number)
             pruned = f", stopped after epoch {trial.last_step}" if trial.state == TrialState.PRUNED else ""
@@ -199,15 +202,20 @@ def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLog
             values = ", ".join(f"{setting.split('.')[-1]} {chosen}" for setting, chosen in settings.items())
             name = f"{'check' if job.check else 'trial'} {trial.number}"
             console.print(f"{name}: {value:.2f}{pruned} ({values})")
-            folder = Path(job.folder, trial.user_attrs.get("folder", "-"))
+            folder = _folder(job, trial)
             if folder.is_dir():
                 for file in ("checkpoint.safetensors", "best.safetensors"):  # of no use after a short training
                     (folder / file).unlink(missing_ok=True)
-                complete = (other for other in study.get_trials(states=COMPLETE) if other.number in reported)
+                complete = (other for other in trials if other.state in COMPLETE and other.number in reported)
                 best = max((other.value or 0.0 for other in complete), default=0.0)  # as a stopped one is never chosen
                 outcome = {"name": name, "number": trial.number, "state": trial.state.name.lower(), "value": value}
                 RunFolder(folder).write("trial.json", outcome | {"ended": len(reported), "best": best})
-                logger.queue.put(partial(tracking.track, folder, running=True))
+                logger.queue.put(partial(tracking.track, folder))
+                logger.set_status(job, "RUNNING")
+
+
+def _folder(job: Job, trial: FrozenTrial) -> Path:
+    return Path(job.folder, trial.user_attrs.get("folder", "-"))
 
 
 class TrialLogger(threading.Thread):
@@ -228,11 +236,11 @@ class TrialLogger(threading.Thread):
                 why = " ".join(str(error).split())[:300]
                 console.print(f"warning: tuning is not logged in full ({why})")
 
-    def conclude(self, job: Job, status: str) -> None:
-        """Queue the final status of a study: FINISHED or KILLED."""
+    def set_status(self, job: Job, status: str) -> None:
+        """Queue the status of a study: RUNNING, and in the end FINISHED or KILLED."""
         base = job.problem.base
         trial = Path(job.folder, Path(base.run_name).name)
-        self.queue.put(partial(tracking.conclude, trial, base.data.name, status))
+        self.queue.put(partial(tracking.set_status, trial, base.data.name, status))
 
     def end(self) -> None:
         """Wait for the queue to be logged, for at most MIRROR_SECONDS."""

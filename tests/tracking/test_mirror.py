@@ -68,26 +68,24 @@ def test_trials_are_children_of_their_study(client: MlflowClient, tmp_path: Path
     (above,) = {run.data.tags[PARENT] for run in below}
     assert len(all_runs(client)) == 3 and [run.info.run_name for run in below] == ["trial 0", "trial 1"]
     assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == (f"tuning/{LR}", "FINISHED")
-    tracking.conclude(folders[0], "crohme", "KILLED")
-    tracking.conclude(tmp_path / "tuning/other-smoke-seed7-0/smoke-seed7-0", "crohme", "FINISHED")  # never logged
-    logged(folders[0])  # by hand, when nothing runs
+    tracking.set_status(folders[0], "crohme", "KILLED")
+    tracking.set_status(tmp_path / "tuning/other-smoke-seed7-0/smoke-seed7-0", "crohme", "FINISHED")  # never logged
+    for running in (True, False):  # by hand, when the study does not run
+        logged(folders[0], running=running)
     assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "KILLED"
 
 
-def test_a_stopped_trial_is_logged_in_full_during_its_study_and_later(client: MlflowClient, tmp_path: Path) -> None:
+def test_a_stopped_trial_is_logged_in_full_and_once(client: MlflowClient, tmp_path: Path) -> None:
     """By `track`, which the study calls, too."""
     folder = put_trial(tmp_path / "tuning" / LR / "smoke-seed7-1", 1, "pruned")
     shutil.copytree(put_run(tmp_path, "trial", finished=False), folder, dirs_exist_ok=True)
-    for later in range(2):
+    for _ in range(2):
         run = client.get_run(logged(folder))
         assert (run.info.run_name, run.info.status) == ("trial 1", "FINISHED")
         assert (run.data.tags["trial"], run.data.tags["trial_state"]) == ("1", "pruned")
-        study = client.get_run(run.data.tags[PARENT]).info
-        for id_, expected in ((run.info.run_id, (0, 12.0)), (study.run_id, (2, 50.0))):
+        for id_, expected in ((run.info.run_id, (0, 12.0)), (run.data.tags[PARENT], (2, 50.0))):
             points = client.get_metric_history(id_, "trial_value")
             assert [(point.step, point.value) for point in points] == [expected]
-        assert study.status == ("RUNNING" if later else "FINISHED")
-        logged(folder, running=True)
 
 
 def test_studies_of_several_spaces_each_have_their_default_trial(client: MlflowClient, tmp_path: Path) -> None:
@@ -216,12 +214,14 @@ def row(client: MlflowClient) -> dict[str, float]:
     return {name: found.data.metrics[f"2014/exprate{name}"] for name in ("", "_runs")}
 
 
-def test_a_row_counts_the_newest_training_of_each_seed(client: MlflowClient, tmp_path: Path) -> None:
+def test_a_row_counts_the_newest_scored_training_of_each_seed(client: MlflowClient, tmp_path: Path) -> None:
     folders = [put_run(tmp_path, "bttr", seed=seed) for seed in (0, 10)]  # of ExpRate 10 and 20
     for folder in folders:
         logged(folder)
     put_environment(folders[0], started="2026-01-02T00:00:00+00:00")
     put_epochs(folders[0], 2, scale=5.0)
+    (folders[0] / "scores/2014.json").unlink()
+    assert logged(folders[0]) and row(client) == {"": 15.0, "_runs": 2}
     put_score(folders[0], "2014", 986, 100, exprate=30.0)
     for folder in folders:
         assert logged(folder) and row(client) == {"": 25.0, "_runs": 2}

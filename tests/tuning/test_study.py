@@ -8,14 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, PropertyMock
 from zipfile import ZipFile
 
 import optuna
 import pandas as pd
 import pytest
+import sqlalchemy.exc
 import yaml
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -83,7 +85,7 @@ def logging(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inline(logging, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("track", "conclude"):
+    for name in ("track", "set_status"):
         monkeypatch.setattr(f"hmerbench.benchmarks.tracking.track.{name}", lambda *_, **__: None)
 
 
@@ -311,6 +313,29 @@ def test_the_best_value_never_falls_in_whichever_order_trials_end(given, tmp_pat
     assert stopped and (stopped["value"], stopped["best"]) == (60.0, 50.0)  # a study chooses among complete trials
 
 
+def test_a_storage_that_is_out_of_reach_for_a_moment_costs_no_report(given, tmp_path: Path) -> None:
+    job, study, reported = Job(posed(given), "", 1, str(tmp_path), ""), optuna.create_study(direction="maximize"), set()
+    (tmp_path / "first").mkdir()
+    (trial := study.ask()).set_user_attr("folder", "first")
+    study.tell(trial.number, 50.0)
+    failure, logger = sqlalchemy.exc.OperationalError("", {}, Exception()), Mock()
+    failing: Any = Mock(**{"get_trials.side_effect": failure})
+    type(failing).trials = PropertyMock(side_effect=[study.trials, failure, study.trials])
+    for _ in range(3):
+        with suppress(sqlalchemy.exc.OperationalError):
+            driver._report(job, failing, reported, logger)
+    assert RunFolder(tmp_path / "first").trial and logger.queue.put.call_count == 1
+
+
+def test_a_trial_that_ended_just_before_a_kill_is_reported_by_the_next_command(inline, given) -> None:
+    folder = tune(given, trials=2, workers=1)
+    outcomes = {path: path.read_bytes() for path in folder.glob("*/trial.json")}
+    for path in outcomes:
+        path.unlink()
+    tune(given, trials=2, workers=1)
+    assert len(outcomes) >= 2 and {path: path.read_bytes() for path in folder.glob("*/trial.json")} == outcomes
+
+
 def test_a_diverged_loss_is_a_result(inline, given) -> None:
     space = with_(parameters={"training.optimizer.lr": {"low": 0.0095, "high": 0.9}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
@@ -491,8 +516,8 @@ def test_trials_are_children_of_their_study_in_mlflow(logging, given, monkeypatc
 
     began, real = [], track.track
 
-    def spied(folder: Path, **options: Any) -> None:
-        real(folder, **options)
+    def spied(folder: Path) -> None:
+        real(folder)
         client = MlflowClient(tracking_store.tracking_uri(folder))
         found = client.search_runs([e.experiment_id for e in client.search_experiments()], "status = 'RUNNING'")
         began.extend(run.info.run_name for run in found)
