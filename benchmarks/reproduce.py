@@ -57,6 +57,8 @@ def reproduce(
     time (if 1, in this process); on a cluster, all. A run that fails does not stop the others; in the end, the
     first error is raised.
     """
+    from hmerbench.benchmarks.report import tables  # noqa: F401  (needs pandas: refused before hours of training)
+
     space, began = workspace(archive, results), time.perf_counter()
     distinct = dict.fromkeys(configs)  # 7 and 07, or a recipe and its file, are one
     runs = [RunFolder(space / "runs" / config.run_name, config) for config in distinct]

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -384,6 +385,14 @@ def test_the_plan_estimates_training_time_from_earlier_runs(archive: Path, done:
 def test_a_job_without_rows_is_refused(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no recipe or no seed is given"):
         reproduce(["bttr"], "smoke", [], archive, tmp_path)
+
+
+def test_a_lack_of_what_the_tables_need_is_told_before_the_training(bttr, stages: list[str], monkeypatch) -> None:
+    monkeypatch.delattr("hmerbench.benchmarks.report.tables", raising=False)
+    monkeypatch.setitem(sys.modules, "hmerbench.benchmarks.report.tables", None)
+    with pytest.raises(ModuleNotFoundError):
+        bttr()
+    assert stages == []
 
 
 def test_torchrun_is_for_training_alone(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
