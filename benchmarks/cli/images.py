@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,8 @@ def recognize(
     from hmerbench.benchmarks.recognition.recognizer import Recognizer, files, others, shown_of
     from hmerbench.models.files import one_line
 
+    # before an image is read, as matplotlib may be missing; importing it takes a second
+    beside = import_module("hmerbench.benchmarks.report.figures.attention").beside if show else None
     passed = [str(path) for folder in images if folder.is_dir() for path in others(folder)]
     images = [file for path in images for file in files(path) if not shown_of(file, images)]
     if passed:
@@ -62,9 +65,7 @@ def recognize(
                 shown, done = Path(f"{path}.prepared.png"), "; ".join(recognition.prepared) or "read as it is"
                 write_atomically(shown, cv2.imencode(".png", recognition.ink)[1].tobytes())
                 print(f"prepared: {printable(shown)} ({done})", file=sys.stderr)
-            if show:
-                from hmerbench.benchmarks.report.figures.attention import beside  # importing matplotlib takes a second
-
+            if beside:
                 picture = beside(path, recognizer.attention(recognition))
                 print(f"attention: {printable(picture)}", file=sys.stderr)
         except Exception as error:  # one bad image must not stop the others

@@ -403,6 +403,12 @@ def test_one_image_prints_one_line(tmp_path: Path, program, monkeypatch: pytest.
     assert re.fullmatch(r"read 1 of 1 by comer-fusion, \w+, seed 7 \(1\.\d M parameters\), \d+\.\d\d s each\n", said)
 
 
+def test_what_attention_maps_need_is_missed_before_an_image_is_read(tmp_path: Path, program, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "hmerbench.benchmarks.report.figures.attention", None)
+    code, out, said = program("--show", tmp_path / "a.png")
+    assert (code, out) == (1, "") and said.count("\n") == 1 and "pip install 'hmerbench[suite]'" in said
+
+
 def test_json_and_attention_on_the_command_line(tmp_path: Path, program) -> None:
     shown = f"{tmp_path / 'a.png'}.prepared.png"
     code, out, said = program("--json", "--nbest", "3", "--show", "--show-prepared", tmp_path / "a.png")
