@@ -11,7 +11,7 @@ Other names may change with any version. hmerbench/README.md says more.
 """
 
 from collections.abc import Mapping
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ def score(
             raise InputError("ground truth: an id occurs twice, its accents composed and decomposed; keep one")
         truth = GroundTruth(dict(from_captions(captions, "ground truth", chosen)), captions)
     else:
-        truth = str(ground_truth)
+        truth = fspath(ground_truth)
         name = name or Path(truth.rpartition(":")[2]).resolve().name
     given = predictions if isinstance(predictions, Mapping) else Path(predictions)
     return evaluate(given, truth, {"set": name or "unknown"}, rules=chosen, raw=tokenize)
@@ -116,4 +116,4 @@ def load(weights: File | None = None, *, fast: bool = False) -> "Recognizer":
         if (error.name or "").partition(".")[0] not in ("cv2", "PIL", "safetensors", "torch"):
             raise
         raise ImportError(f"{error}, which networks need: pip install 'hmerbench[recognize]'") from None
-    return Recognizer.load(None if weights is None else str(weights), fast)
+    return Recognizer.load(None if weights is None else fspath(weights), fast)

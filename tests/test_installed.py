@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import hmerbench
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import sha256
 from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.recognition.default_weights import DIGESTS, FAST_DIGESTS, FAST_RUN, RUN, SOURCE, best_run
@@ -207,6 +208,22 @@ def test_what_cannot_be_scored_is_one_line(predictions, truth, says: str) -> Non
     with pytest.raises(ValueError, match=says) as caught:
         hmerbench.score(predictions, truth)
     assert "\n" not in str(caught.value)
+
+
+class Named(os.PathLike[str]):
+    """A path whose str is not the path."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
+def test_a_file_is_whatever_has_a_path(place: Path) -> None:
+    assert hmerbench.score(Named(f"{place}/p.tsv"), Named(f"{place}/mine:test")).score.exact == 1
+    with pytest.raises(UserError, match=r"^nowhere: "):
+        hmerbench.load(Named("nowhere"))
 
 
 def types_that_users_see() -> None:
