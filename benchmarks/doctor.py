@@ -83,9 +83,7 @@ def machine() -> Iterator[Check]:
     if load > cores() / 2 and threads != "1":
         fix = "export OMP_NUM_THREADS=1 meanwhile: on a busy machine, one thread is faster than several"
         yield Check("load", "warn", f"the machine is busy: load {load:.1f} on {cores()} cores", fix)
-    import psutil
-
-    memory = psutil.virtual_memory().total / GIB
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     need = "small and paper may need 4 GiB, medium and large 8 GiB" if memory >= 4 else "only smoke is sure to fit"
     fix = "" if memory >= 8 else need
     yield Check("memory", "warn" if fix else "ok", f"{memory:.1f} GiB", fix)
@@ -101,8 +99,9 @@ def packages() -> Iterator[Check]:
         ours = (each for each in required if each.name != "hmerbench")  # by which one extra names another
         return [each for each in ours if (each.marker.evaluate({"extra": extra}) if each.marker else not extra)]
 
-    groups: dict[Status, list[Requirement]] = {"broken": of("") + of("recognize"), "warn": of("train") + of("suite")}
-    for status, group in groups.items():
+    groups: dict[Status, tuple[str, str]] = {"broken": ("", "recognize"), "warn": ("train", "suite")}
+    for status, (less, more) in groups.items():
+        group = of(less) + of(more)
         versions = {package: _version(package.name) for package in group}
         wrong = [
             f"{package.name} {version or 'missing'}"
@@ -110,7 +109,8 @@ def packages() -> Iterator[Check]:
             if version is None or not package.specifier.contains(version, prereleases=True)
         ]
         if wrong:
-            yield Check("packages", status, f"{', '.join(wrong)}: not as pyproject.toml requires", "make setup")
+            fix = f"make setup, or pip install 'hmerbench[{more}]'"
+            yield Check("packages", status, f"{', '.join(wrong)}: not as pyproject.toml requires", fix)
         else:
             words = ", ".join(f"{package.name} {versions[package]}" for package in group if package.name in LISTED)
             yield Check("packages", "ok", f"{len(group)} are as required: {words}, …")

@@ -29,12 +29,16 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def link_packages(folder: Path, names: list[str]) -> None:
-    """Links to the installed packages of these names and of all that they require, and to nothing else."""
+    """Links to the installed packages of these names and of all that they require, and to nothing else; `hmerbench[…]`
+    are those of an extra."""
     folder.mkdir()
     waiting, seen = list(names), set()
     while waiting:
         required = Requirement(waiting.pop())
         name = required.name.lower()
+        if name == "hmerbench":
+            waiting += [line for extra in required.extras for line in PROJECT["optional-dependencies"][extra]]
+            continue
         if name in seen or (required.marker and not required.marker.evaluate({"extra": ""})):
             continue
         seen.add(name)
@@ -73,9 +77,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run(place: Path, *words: str, torch: bool = False, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(
+    place: Path, *words: str, torch: bool = False, packages: str = "base", **variables: str
+) -> subprocess.CompletedProcess[str]:
     """In an environment with the wheel and what it requires alone, or with all packages that are installed here."""
-    paths = ["."] + ([str(place / "site")] if torch else [str(place / "site"), str(place / "base")])
+    paths = ["."] + ([str(place / "site")] if torch else [str(place / "site"), str(place / packages)])
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     environment |= {"HMERBENCH_CACHE": str(place / "cache")} | variables
     command = [sys.executable, *([] if torch else ["-S"]), *words]
@@ -136,6 +142,16 @@ def test_a_truth_by_id_is_split_like_predictions() -> None:
 def test_what_needs_more_says_what(place: Path) -> None:
     done = run(place, "-m", "hmerbench", "recognize", str(CIRCLE))
     assert done.returncode == 1 and "pip install 'hmerbench[recognize]'" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_with_the_extra_export_a_network_can_be_exported_and_the_doctor_checks_all(place: Path) -> None:
+    link_packages(place / "export", [*PROJECT["dependencies"], "hmerbench[export]"])
+    for module in ("onnx_files", "draw.make"):
+        done = run(place, "-c", f"import hmerbench.benchmarks.export.{module}", packages="export")
+        assert done.returncode == 0, done.stderr
+    said = run(place, "-m", "hmerbench", "doctor", packages="export").stdout
+    for words, here in {"pandas missing": True, "pip install 'hmerbench[suite]'": True, "check failed": False}.items():
+        assert (words in said) == here, said
 
 
 LOADS = """

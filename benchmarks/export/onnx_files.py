@@ -32,7 +32,6 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition import onnx_reader
 from hmerbench.benchmarks.recognition.confidence import DOUBTFUL, FAR
 from hmerbench.benchmarks.recognition.recognizer import Recognizer, calibration
-from hmerbench.benchmarks.report.documents import from_template, markdown
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.metrics import TABULATED
 from hmerbench.models.network import Network
@@ -59,11 +58,9 @@ class _Program(nn.Module):
 def write_onnx(model: Network, config: Config, folder: Path, weights: str = "float32") -> None:
     """Write FILES to a folder. Raises UserError for a network without a `stepwise`, and for a search or settings
     that the reader does not know."""
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401  (torch's exporter needs it)
-    except ModuleNotFoundError as error:
-        raise UserError(f"{error}; to export, install what it needs: pip install '.[export]' in the checkout") from None
+    import onnx  # noqa: F401
+    import onnxscript  # noqa: F401  (torch's exporter needs it)
+
     if weights not in WEIGHTS:
         raise UserError(f"weights '{weights[:40]}': choose {', '.join(WEIGHTS[:-1])} or {WEIGHTS[-1]}")
     if config.search.language.weights or config.search.together.runs:
@@ -220,12 +217,15 @@ def write_hub(recognizer: Recognizer, run: RunFolder, folder: Path, weights: str
     """Write the files to a folder. Raises UserError for a run without scores, and as `write_onnx`."""
     if not run.scores:
         raise UserError(f"{run.path}: this run has no scores, which a model card tells; score it first")
+    readme = card(recognizer, run, weights)  # before the long export, as it may lack a package
     write_onnx(recognizer.model, recognizer.config, folder, weights)
     write_atomically(folder / "words.txt", "\n".join(recognizer.model.vocabulary.words) + "\n")
-    write_atomically(folder / "README.md", card(recognizer, run, weights))
+    write_atomically(folder / "README.md", readme)
 
 
 def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
+    from hmerbench.benchmarks.report.documents import from_template, markdown  # need pandas, and an export does not
+
     config = recognizer.config
     title = f"{config.recipe}-{config.preset}-seed{config.seed}"
     license_ = LICENSE if run.data == "crohme" or config.start.digest else "other"  # what it started from is CROHME's

@@ -9,18 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 from hmerbench.benchmarks.data.archive import inkml_beside
 from hmerbench.benchmarks.errors import UserError, reason, without_secrets
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.runtime import GRAPHS, WORKERS, configure_libraries, configure_output
-
-try:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ImportError:
-    raise UserError("the engine 'ray' needs Ray: pip install '.[ray]' in the checkout") from None
 
 Times = dict[str, int]  # path inside a folder -> modification time, in ns
 Files = dict[str, tuple[bytes, int]]  # path inside a folder -> content, modification time

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,13 @@ def test_the_card_of_other_data_says_nothing_of_crohme(medium: Recognizer) -> No
     assert said["license"] == "other" and "crohme" not in said["tags"]
     assert {result["dataset"]["type"] for result in said["model-index"][0]["results"]} == {"foreign"}
     assert "| foreign 2014 |" in body and "Trained on foreign data, not on CROHME: the terms" in body
+
+
+def test_what_the_card_needs_is_missed_before_the_export(medium: Recognizer, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "hmerbench.benchmarks.report.documents", None)
+    with pytest.raises(ModuleNotFoundError):
+        hub.write_hub(medium, RunFolder(MEDIUM), tmp_path / "hub", "float32")
+    assert not (tmp_path / "hub").exists()
 
 
 def test_a_run_without_scores_is_refused(medium: Recognizer, tmp_path: Path) -> None:

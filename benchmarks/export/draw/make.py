@@ -31,13 +31,11 @@ from hmerbench.benchmarks.data.ink import Stroke
 from hmerbench.benchmarks.data.samples import at_random, strokes_of
 from hmerbench.benchmarks.environment import processor
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.export.compare import best_of
 from hmerbench.benchmarks.export.onnx_files import write_onnx
 from hmerbench.benchmarks.files import compressed, sha256, write_atomically
 from hmerbench.benchmarks.printing import progress
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.report import paper
-from hmerbench.benchmarks.report.documents import from_template
 from hmerbench.benchmarks.runtime import cores
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
@@ -208,6 +206,8 @@ def replayed(
     page: Any, recognizer: Recognizer, drawings: Mapping[str, Sequence[Stroke]], images: Mapping[str, np.ndarray]
 ) -> Iterator[Replayed]:
     """Every drawing on the page, and what the command line reads of it."""
+    from hmerbench.benchmarks.export.compare import best_of  # needs pandas, as below; the page does not
+
     read = partial(best_of, recognizer.in_float32())  # as the page computes
     page.evaluate(RECORD)
     for id_, strokes in drawings.items():
@@ -256,6 +256,8 @@ def stored(path: Path) -> list[Replayed]:
 
 def page_of(done: Sequence[Replayed], network: str, size: int) -> str:
     """results/replayed.md, of a page of `size` bytes."""
+    from hmerbench.benchmarks.report.documents import from_template
+
     n, differing = len(done), [each.id for each in done if each.page != each.command]
 
     def rate(key: str) -> str:
