@@ -15,10 +15,10 @@ named := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name)
 ifneq ($(filter-out $(KNOWN),$(named)),)
 $(error there is no variable $(filter-out $(KNOWN),$(named)); `make help` lists them, and OPTIONS= takes all options of a command)
 endif
-others = $(filter-out PYTHON OPTIONS $(1),$(foreach name,$(named),$(if $($(name)),$(name))))
+others = $(filter-out PYTHON $(1),$(foreach name,$(named),$(if $($(name)),$(name))))
 takes = $(if $(call others,$(1)),$(error make $@ does not take $(call others,$(1))))
 options = $(foreach name,$(1),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) "$($(name))"))
-given = $(call takes,$(1) $(2))$(call options,$(1)) $(OPTIONS)
+given = $(call takes,$(1) $(2) OPTIONS)$(call options,$(1)) $(OPTIONS)
 force = $(if $(filter-out 0,$(FORCE)),--force)
 
 .NOTPARALLEL: # all targets share one environment
@@ -69,10 +69,10 @@ data: $(READY) ## verify the archive CROHME= (default: the embedded set) and des
 	@$(BIN)/hmerbench data $(call given,CROHME RESULTS)
 
 test: $(TEST) ## run the tests that need nothing but Python
-	@$(PYTEST)
+	@$(call takes,CROHME)$(PYTEST)
 
 test-services: $(DEV) ## run those that also need PostgreSQL, Chromium or Ray
-	@$(PYTEST) -m services
+	@$(call takes,CROHME)$(PYTEST) -m services
 
 lint: $(DEV) ## ruff
 	@$(BIN)/ruff check .
@@ -120,7 +120,7 @@ regress-update: $(READY) ## make the measurements of regress the new baseline: R
 	@$(BIN)/hmerbench regress --update --reason "$$REASON" $(call given,CROHME,REASON)
 
 faults: $(DEV) ## plant faults one by one: the regression gate or a test must see each; results/faults.md (minutes)
-	@$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
+	@$(call takes,CROHME)$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
 
 release-check: ## in an empty clone of HEAD: the CI job, then README's commands but make's (an hour; CROHME=)
 	@clone=$$(mktemp -d)/hmerbench && git clone --quiet --depth 1 "file://$(CURDIR)" "$$clone" && cd "$$clone" && \

@@ -66,6 +66,8 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         ("evaluate", "SEEDS=8", "make evaluate does not take SEEDS"),
         ("figures", "PRESET=medium", "make figures does not take PRESET"),
         ("reproduce-lm", "EPOCHS=3", "make reproduce-lm does not take EPOCHS"),
+        ("figures", "OPTIONS=--bogus", "make figures does not take OPTIONS"),
+        ("test", "JOBS=2", "make test does not take JOBS"),
     ],
 )
 def test_make_refuses_variables_that_it_would_ignore(target: str, variable: str, reason: str) -> None:
