@@ -7,7 +7,6 @@ import platform
 import re
 import subprocess
 import sys
-import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,11 +17,11 @@ from typing import Any
 import torch
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.paths import CHECKOUT
+from hmerbench.benchmarks.paths import CHECKOUT, suite_version
 from hmerbench.benchmarks.runtime import CORES, GRAPHS, ON_GPU, WORKERS, cores
 
 CODE = ("benchmarks", "models", "evaluation")
-PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna"]
+PACKAGES = ["torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna"]
 
 
 def best_device(number: int = 0) -> torch.device:
@@ -56,12 +55,11 @@ def gpu_error() -> str:
 def environment(device: torch.device) -> dict[str, Any]:
     """Hardware, versions and revision as plain data."""
     versions = {}
+    with suppress(OSError):
+        versions["hmerbench"] = suite_version()  # where it is not installed, too: without one, a run is external
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    if "hmerbench" not in versions:  # not installed, which makes no run external
-        with suppress(OSError):
-            versions["hmerbench"] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device_name(device),

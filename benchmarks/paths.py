@@ -1,9 +1,19 @@
-"""Folders of the checkout."""
+"""Folders of the checkout, and its version."""
 
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 COMMITTED = CHECKOUT / "results/reproduced"  # the committed runs
+
+
+def suite_version() -> str:
+    """That of the installed suite, else that of the checkout. Raises OSError where there is neither."""
+    try:
+        return metadata.version("hmerbench")
+    except metadata.PackageNotFoundError:
+        return tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 
 
 def here_or_in_checkout(path: str) -> Path:

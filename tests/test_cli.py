@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
+from typer.main import get_command
 
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.cli import runs
@@ -84,9 +86,22 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
 
 
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_that_of_the_package_or_of_the_checkout_where_it_is_not_installed(capsys, monkeypatch) -> None:
+    said = f"hmerbench {metadata.version('hmerbench')}\n"
     cli.app(["--version"], standalone_mode=False)
-    assert capsys.readouterr().out == f"hmerbench {metadata.version('hmerbench')}\n"
+    monkeypatch.setattr(metadata, "version", Mock(side_effect=metadata.PackageNotFoundError))
+    cli.app(["--version"], standalone_mode=False)
+    assert capsys.readouterr().out == 2 * said
+
+
+def test_help_says_what_no_preset_means_where_none_need_be_given() -> None:
+    commands: Any = get_command(cli.app)
+    said = {
+        name: next(option.help for option in commands.commands[name].params if option.name == "preset")
+        for name in ("reproduce", "train", "equivalence", "trial")
+    }
+    assert {name for name, words in said.items() if "empty: smoke" in words} == {"reproduce", "train"}
+    assert {name for name, words in said.items() if "with --from: the weights' own" in words} == {"train"}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +167,7 @@ def test_scripts_of_lgeval_keep_their_names(in_process: Run, tmp_path: Path) -> 
         ("compare a b --ground-truth c --every-pair", "--every-pair: does not go with --ground-truth"),
         ("import-data a b.zip --split c --split-list d", "--split-list says what into which; leave one out"),
         ("import-data a b.zip --as-is --limits add", "--limits add changes captions, --as-is changes none"),
+        ("import-data a b.zip --test-share 1.5", "--test-share 1.5: must lie between 0 and 1"),
         ("regress --reason why", "--reason: does not go with a comparison; give --update"),
         ("regress --record 4 --parts scores", "--record 4: retrains, but --parts leaves out training"),
         ("export run --images 9", "--images: does not go with an export; --compare reads them"),

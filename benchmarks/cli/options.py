@@ -3,7 +3,6 @@
 import os
 import shlex
 from collections.abc import Collection, Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from typer.core import TyperGroup
 
 from hmerbench.benchmarks.config import SEED_LIMIT
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.paths import CHECKOUT
+from hmerbench.benchmarks.paths import CHECKOUT, suite_version
 from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.resolve import PRESETS, read_named
 from hmerbench.benchmarks.runtime import GRAPHS, WORKERS
@@ -39,7 +38,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"hmerbench {metadata.version('hmerbench')}")
+        print(f"hmerbench {suite_version()}")
         raise typer.Exit
 
 
@@ -64,12 +63,9 @@ Ptb = Annotated[
     Path | None, typer.Option(help="folder of train.txt, valid.txt, test.txt; default: LaTeX of training captions")
 ]
 Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar="HMERBENCH_RESULTS")]
-Preset = Annotated[
-    str,
-    typer.Option(
-        help=f"{' | '.join(PRESETS)} | YAML file; empty: {PRESETS[0]}, or on a GPU large (small without pen strokes)"
-    ),
-]
+PRESET = f"{' | '.join(PRESETS)} | YAML file; empty: {PRESETS[0]}, or on a GPU large (small without pen strokes)"
+Preset = Annotated[str, typer.Option(help=PRESET)]
+NamedPreset = Annotated[str, typer.Option(help="a preset, or a YAML file")]
 Years = Annotated[str, typer.Option(help="test sets, separated by spaces or commas; default: all")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, another one that `ls` lists, or a YAML file")]
 Seed = Annotated[int, typer.Option(help="random seed", min=0)]

@@ -139,7 +139,7 @@ def bench(
 @app.command(rich_help_panel=CHECKS)
 def equivalence(
     recipe: options.Recipe = "comer-fusion",
-    preset: options.Preset = "large",
+    preset: options.NamedPreset = "large",
     expressions: Annotated[int, typer.Option(help="training expressions of two epochs", min=32)] = 1400,
     crohme: options.Crohme = None,
     results: options.Results = RESULTS,
@@ -162,7 +162,7 @@ def trial(
         list[str] | None, typer.Option("--read", help="one way to read, 'KEY=VALUE …'; may be repeated")
     ] = None,
     recipe: options.Recipe = "comer-fusion",
-    preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "medium",
+    preset: options.NamedPreset = "medium",
     seed: Annotated[int, typer.Option(help="seed of the training", min=0)] = 7,
     crohme: options.Crohme = None,
     results: options.Results = RESULTS,

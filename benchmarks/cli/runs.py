@@ -60,7 +60,7 @@ def reproduce(
 def train(
     folder: Annotated[Path | None, typer.Argument(help="run folder to resume; without one, give --recipe")] = None,
     recipe: options.Recipe = "",
-    preset: options.Preset = "",
+    preset: Annotated[str, typer.Option(help=f"{options.PRESET}; with --from: the weights' own")] = "",
     seed: options.Seed = 7,
     crohme: options.Crohme = None,
     results: options.Results = RESULTS,

@@ -229,9 +229,11 @@ class RunFolder(Run[Config]):
 
     @property
     def unfit(self) -> str:
-        """Why it cannot be packed: it is not on CROHME, not finished and scored, or read only a part of its sets."""
+        """Why it cannot be packed: it is not on CROHME, packed, not finished and scored, or read a part of its sets."""
         if self.data != "crohme":
             return f"it was trained on {self.data} data; only runs on CROHME can be packed"
+        if self.state is None and self.history:
+            return "it is packed already: it has no checkpoint"
         if limit := self.settings.search.limit:
             return (
                 f"it read only {limit} images of a set (search.limit), which no table should compare; "

@@ -146,6 +146,11 @@ def test_unfinished_runs_and_other_data_are_refused(run: Path, tmp_path: Path) -
     assert not (tmp_path / "results/reproduced").exists()
 
 
+def test_a_packed_run_is_told_to_be_one(run: Path) -> None:
+    with pytest.raises(UserError, match="it is packed already: it has no checkpoint"):
+        pack(pack(run))
+
+
 def test_a_folder_outside_of_a_workspace_is_not_packed() -> None:
     name = "bttr/smoke-seed7-0123abcd"
     assert packed(Path("/results/runs/bttr/smoke"), name) == Path("/results/reproduced/bttr/smoke-seed7")

@@ -244,6 +244,10 @@ class Choice:
     test_share: float = 0.0
     seed: int = 7
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.test_share < 1:
+            raise UserError(f"--test-share {self.test_share:g}: must lie between 0 and 1, such as 0.1")
+
 
 def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> Iterator[Row]:
     """The rows with their splits; those that a list does not name are left out. What nothing tells is a test set, or
@@ -264,8 +268,6 @@ def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> Iterator[Row]
 def held_out(rows: list[Row], choice: Choice, source: Source) -> list[Row]:
     """`test_share` of what is in train becomes the test set: whole writers where they are known, whose formulas that
     occur in train are left out; else whole formulas."""
-    if not 0 < choice.test_share < 1:
-        raise UserError(f"--test-share {choice.test_share:g}: must lie between 0 and 1, such as 0.1")
     pool = [row for row in rows if row.split == "train"]
     if rows and not pool:
         raise UserError("--test-share: every expression is in a test set already; leave it out, or use --split train")
