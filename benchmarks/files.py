@@ -140,7 +140,7 @@ def git_blob(path: Path) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def download(target: Path, url: str, digest: str, digest_of: Callable[[Path], str] = git_blob) -> Path:
+def download(target: Path, url: str, digest: str, hash_of: Callable[[Path], str] = git_blob) -> Path:
     """Download `url` to `target`, which is replaced atomically, with curl, and return it.
 
     An incomplete download is kept in TARGET.part, from which the next call resumes. Raises UserError if curl fails, and
@@ -148,7 +148,7 @@ def download(target: Path, url: str, digest: str, digest_of: Callable[[Path], st
     """
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
-    if not (part.is_file() and digest_of(part) == digest):
+    if not (part.is_file() and hash_of(part) == digest):
         # its progress is shown well by a terminal alone
         quiet = [] if sys.stderr and sys.stderr.isatty() else ["--silent"]
         options = ["--continue-at", "-", "--max-filesize", str(MAX_DOWNLOAD), "--write-out", "%{errormsg}"]
@@ -160,7 +160,7 @@ def download(target: Path, url: str, digest: str, digest_of: Callable[[Path], st
         if done.returncode not in (0, 33, 36):  # 33 and 36: nothing to resume, so the digest decides
             why = done.stdout.strip() or f"curl exited with status {done.returncode}"
             raise UserError(f"{url}: {why}; run it again to resume {part}, or give another address")
-    received = digest_of(part) if part.is_file() else "nothing"
+    received = hash_of(part) if part.is_file() else "nothing"
     if received != digest:
         part.unlink(missing_ok=True)
         raise UserError(f"{url}: expected the digest {digest}, got {received}; run it again, or give another address")
