@@ -164,13 +164,13 @@ def serve(
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
     from hmerbench.benchmarks.recognition.server import RecognitionServer
 
-    recognizer = Recognizer.load(run, fast)
+    recognizer, at = Recognizer.load(run, fast), f"[{host}]" if ":" in host else host
     try:
         server = RecognitionServer(recognizer, host, port)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{host}:{port}: cannot listen there ({reason}); choose another --host or --port") from None
-    print(f"http://{host}:{server.server_port}/ recognizes pictures with {recognizer.name}; Ctrl-C ends it", flush=True)
+        raise UserError(f"{at}:{port}: cannot listen there ({reason}); choose another --host or --port") from None
+    print(f"http://{at}:{server.server_port}/ recognizes pictures with {recognizer.name}; Ctrl-C ends it", flush=True)
     with server:
         server.serve_forever()
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -27,9 +27,10 @@ from hmerbench.models.files import one_line
 
 MAX_BYTES = 10_000_000  # of a picture
 MAX_PIXELS = 50_000_000  # that are decoded of a picture: of a large JPEG, fewer than it has
-CONNECTIONS = 64  # that are read at once; further ones are told to come again
+CONNECTIONS = 64  # that are read at once; others are told to come again, unless they send more than 64 KB
 SECONDS = 20.0  # that a client may take to send its request
 WAIT = 120.0  # seconds that a request may wait for its turn
+ENDING = "the server is ending; try again"
 
 
 class Refused(Exception):
@@ -88,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def count(self) -> int:
         value = parse_qs(self.query()).get("nbest", ["5"])[-1]
-        if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= 100):
+        if not (value.isascii() and value.isdecimal() and len(value) <= 3 and 1 <= int(value) <= 100):
             raise Refused(400, f"nbest must be a whole number from 1 to 100, not {value[:40]!r}")
         return int(value)
 
@@ -148,9 +149,14 @@ class RecognitionServer(HTTPServer):
 
     def recognized(self, picture: bytearray) -> Recognition:
         """What is read of a picture, when its turn has come. Raises Refused, UserError."""
-        turn = self.worker.submit(self._recognized, picture)
+        try:
+            turn = self.worker.submit(self._recognized, picture)
+        except RuntimeError:  # after `server_close`
+            raise Refused(503, ENDING) from None
         try:
             return turn.result(WAIT)
+        except CancelledError:
+            raise Refused(503, ENDING) from None
         except TimeoutError:
             if turn.cancel():
                 raise Refused(503, f"others were read for {WAIT:.0f} s; try again") from None
@@ -163,7 +169,7 @@ class RecognitionServer(HTTPServer):
         return self.recognizer(content)
 
     def server_close(self) -> None:
-        """Those who wait for their turn are no longer read."""
+        """Those who wait for their turn are told that it will not come."""
         self.worker.shutdown(wait=False, cancel_futures=True)
         super().server_close()
 

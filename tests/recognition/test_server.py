@@ -10,14 +10,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.data.normalize_image import prepare
 from hmerbench.benchmarks.recognition import server as served
-from hmerbench.benchmarks.recognition.server import MAX_BYTES, MAX_PIXELS, RecognitionServer
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.recognition.server import MAX_BYTES, MAX_PIXELS, RecognitionServer, Refused
 
 SECONDS = 1.0
 
@@ -112,6 +116,27 @@ def test_who_waits_too_long_is_told_so(server: RecognitionServer, monkeypatch: p
     assert all("try again" in answer["error"] for status, answer in answers if status == 503)
 
 
+def test_who_waits_when_the_server_ends_is_told_so(server: RecognitionServer) -> None:
+    read = threading.Event()
+    server.worker.submit(read.wait)  # a picture that is being read
+    with ThreadPoolExecutor(2) as clients:
+        answers = [clients.submit(ask, server, body=PNG) for _ in range(2)]
+        while server.worker._work_queue.qsize() < 2:
+            time.sleep(0.01)
+        server.shutdown()
+        server.server_close()
+        assert [answer.result() for answer in answers] == [(503, {"error": served.ENDING})] * 2
+    with pytest.raises(Refused, match="ending"):  # whose picture came later
+        server.recognized(bytearray(PNG))
+    read.set()
+
+
+def test_an_address_of_ipv6_is_told_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recognizer, "load", lambda *_: StandIn())
+    monkeypatch.setattr(served, "RecognitionServer", lambda *_: MagicMock(server_port=8000))
+    assert CliRunner().invoke(app, ["serve", "--host", "::1"]).stdout.startswith("http://[::1]:8000/ ")
+
+
 BAD = {
     "text": ({"body": b"not a picture"}, 400, "not an image of a known format"),
     "cut": ({"body": PNG[:80]}, 400, "damaged"),
@@ -126,6 +151,7 @@ BAD = {
     "elsewhere": ({"path": "/etc/passwd", "body": PNG}, 404, "only /"),
     "no address": ({"method": "GET", "path": "ftp://["}, 404, "only /"),
     "count": ({"path": "/?nbest=many", "body": PNG}, 400, "nbest must be"),
+    "count with zeros": ({"path": "/?nbest=000000005000", "body": PNG}, 400, "nbest must be"),
     "method": ({"method": "PUT", "body": b"x"}, 501, "Unsupported method"),
     "bug": ({"body": b"bug"}, 500, "probably a bug"),
 }
