@@ -123,7 +123,7 @@ def page(rows: Sequence[Way]) -> str:
         )
         line = {"network": row["network"], "weights": row["way"], "n": row["n"], "right": row["right"]}
         line |= {"same reading as PyTorch": row["same_reading"], "lost, won": "", "points (95 %)": ""}
-        if row["way"] != TORCH:
+        if row["way"] not in (TORCH, f"ONNX, {WEIGHTS[0]}"):  # the latter is what others are compared with
             line["lost, won"] = f"{row['lost']}, {row['won']}"
             line["points (95 %)"] = f"{points:+.1f} ({low:+.1f} to {high:+.1f})"
         table.append(line | {"s an image": f"{seconds:.2f}", "of PyTorch's": f"{share:.0%}", "MB": f"{size:.1f}"})
