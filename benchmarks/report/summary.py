@@ -89,10 +89,13 @@ class Summary:
         return compare([self.results / "reproduced"], self.results, POOLED, among=YEARS)
 
     def short(self) -> str:
-        """README's table, and below it what coverage is worth with each preset, over the three years."""
-        table = self.short_table()
-        lost = [LOST] if table.map(lambda rate: "†" in rate).any(axis=None) else []
-        return f"{_by_preset(table)}\n\n{' '.join([reference()['bttr'], *lost, *self.claims()])}\n"
+        """README's table and the sentences below it."""
+        return f"{_by_preset(self.short_table())}\n\n{' '.join(self.sentences())}\n"
+
+    def sentences(self) -> list[str]:
+        """What README's table calls BTTR and what it marks, then `claims`; in Markdown."""
+        lost = [LOST] if self.short_table().map(lambda rate: "†" in rate).any(axis=None) else []
+        return [reference()["bttr"], *lost, *self.claims()]
 
     def short_table(self) -> pd.DataFrame:
         """README's table, as text: Table 1 as reported, with the preset that reads most, and with the one whose rows

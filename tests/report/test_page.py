@@ -9,13 +9,16 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import ExifTags, Image
 from typer.testing import CliRunner
 
 from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report import summary
 from hmerbench.benchmarks.report.page import browser, make
 from hmerbench.benchmarks.report.page.browser import add_attention
 from hmerbench.benchmarks.report.page.make import Material, drawings, gather, render, report
@@ -301,6 +304,13 @@ def test_the_summary_has_the_runs_on_other_data_apart_from_crohmes(place: Place)
     assert crohme[0] == "ExpRate on CROHME 2014, in percent" and "CoMER (Fusion)" in crohme[1]
 
 
+def test_what_a_mark_in_the_summary_means_is_said_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked = pd.DataFrame({"large, 1 seed": ["57.10† (53.1–61.0)"]}, pd.Index(["BTTR"], name="model"))
+    monkeypatch.setattr(summary.Summary, "short_table", lambda self: marked)
+    words = make._summary(tmp_path, [])["words"]
+    assert "† trained wholly or in part by a program that is lost, not by this suite." in words
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_tells_its_progress_and_refuses_the_folder_of_one_archives_runs(place: Place, capsys) -> None:
     gather(place.crohme, place.results, 0)
@@ -351,6 +361,15 @@ def test_the_figures_are_those_of_make_figures_and_of_local_runs(place: Place, t
     for run, caption in zip(material.runs, folded, strict=True):
         assert caption.startswith("Confused symbols") and caption.endswith(f": {browser.title(run)}")
     assert place.page.read_text().count("data:image/svg+xml") == 2 + len(material.runs)
+
+
+def test_every_figure_has_a_caption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "confidence.csv").symlink_to(ROOT / "results/confidence.csv")
+    captions = [figure["caption"] for figure in drawings(Material(None, []), tmp_path)]
+    assert len(captions) == 4 and captions[2].startswith("The share of readings that are right against their confid")
+    monkeypatch.setattr(make, "draw", lambda results: [("new", Figure())])
+    with pytest.raises(ValueError, match=r"words\.yaml has no captions of new"):
+        drawings(Material(None, []), tmp_path)
 
 
 @pytest.mark.parametrize(

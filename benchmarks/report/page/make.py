@@ -188,7 +188,7 @@ def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
     short = summary.Summary(results)
     lines = short.short_table().reset_index().to_dict("records")
     shown.append((f"ExpRate on CROHME {YEAR}, in percent", [("", line) for line in lines]))
-    return {"tables": shown, "words": [claim.replace("**", "").replace("`", "") for claim in short.claims()]}
+    return {"tables": shown, "words": [re.sub(r"\*\*|`|\[|\]\(.*?\)", "", line) for line in short.sentences()]}
 
 
 def _row(run: RunFolder, **cells: object) -> Row:
@@ -273,8 +273,10 @@ def drawings(material: Material, results: Path) -> list[Json]:
     shown = []
     for beginning, caption in _words()["captions"].items():
         for name in sorted(name for name in images if name.startswith(beginning)):
-            kind, content = images[name]
+            kind, content = images.pop(name)
             of = f": {name.removeprefix(beginning + '-')}" if beginning in FOLDED else ""
             address = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
             shown.append({"address": address, "caption": caption.format(year=YEAR) + of, "folded": beginning in FOLDED})
+    if images:
+        raise ValueError(f"page/words.yaml has no captions of {', '.join(images)}")
     return shown
