@@ -151,6 +151,20 @@ def test_presets_with_a_single_row_are_left_out_of_fig_3(tmp_path: Path) -> None
     assert titles == ["reported", "preset gpu (in part external)"]
 
 
+def test_the_legend_of_fig_3_shows_reported_rates_as_the_panels_do(tmp_path: Path) -> None:
+    def entry() -> list[Any]:
+        (legend,) = plots.by_length(figures.read_runs(tmp_path)).legends
+        shown = zip(legend.get_texts(), legend.get_lines(), strict=True)
+        return [line.get_linestyle() for text, line in shown if text.get_text() == "the same, reported"]
+
+    put_run(tmp_path)
+    assert entry() == []  # the paper has no rates by length of it
+    put_run(tmp_path, "comer-self")
+    assert entry() == [":"]
+    put_run(tmp_path, "comer-cross")
+    assert entry() == ["None"]
+
+
 def test_rates_near_100_by_length_stay_within_their_panel(tmp_path: Path) -> None:
     put_run(tmp_path, more=190)  # 390 of 400
     figure = plots.by_length(figures.read_runs(tmp_path))

@@ -114,13 +114,13 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     figure = Figure(figsize=(WIDTH, 0.9 + 1.4 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     drawn_recipes = sorted({recipe for panel in panels.values() for recipe in panel}, key=position)
-    looks = looks_of(drawn_recipes)
+    looks, beside = looks_of(drawn_recipes), set[str]()  # line styles of what is repeated beside one's own
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
         for recipe, rates in panel.items():
             x = np.arange(len(rates)) + (drawn_recipes.index(recipe) - (len(drawn_recipes) - 1) / 2) * 0.15
             color, marker, line = looks[recipe]
             if panel is not by_paper and recipe in by_paper:
-                dotted = ":" if len(panel) < 3 else "none"
+                beside.add(dotted := ":" if len(panel) < 3 else "none")
                 faint = {"color": color, "marker": marker, "markerfacecolor": "white", "linewidth": 0.7}
                 centers = [center for center, _, _ in by_paper[recipe]]
                 axis.plot(x, centers, linestyle=dotted, gid=f"{recipe}, beside", **faint)
@@ -133,8 +133,8 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     axes[-1].set_xticks(range(len(sizes)), [f"{name}\n{n}" for name, n in zip(paper["buckets"], sizes, strict=True)])
     axes[-1].set_xlabel("tokens of the true caption, and how many expressions have them")
     handles = [handle(model_name(recipe), *looks[recipe]) for recipe in drawn_recipes]
-    if len(panels) > 1:
-        handles.append(handle("the same, reported", GRAY, "o", ":", filled=False))
+    if beside:
+        handles.append(handle("the same, reported", GRAY, "o", ":" if ":" in beside else "none", filled=False))
     figure.legend(handles=handles, loc="outside upper center", ncols=3 if len(handles) > 4 else 2)
     return figure
 
