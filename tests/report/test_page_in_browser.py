@@ -150,6 +150,15 @@ def test_keys(page, place: Place) -> None:
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
 
 
+def test_arrows_scroll_the_table_that_has_the_focus(page) -> None:
+    page.focus("#results .wide")
+    at = page.evaluate("scrollY")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("scrollY") == at
+    page.keyboard.press("j")  # as any other key
+    assert page.evaluate("scrollY") > at
+
+
 def test_only_visible_entries_are_in_the_document(page) -> None:
     assert page.locator("#rows > *").count() < 30 < N
     page.focus("#list")

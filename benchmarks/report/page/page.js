@@ -251,6 +251,7 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
   if (event.key === "Escape" && event.target === $("search")) return $("list").focus();
   if (event.target.closest("input, select, textarea, .math")) return;
+  if (event.key.startsWith("Arrow") && event.target.closest(".wide")) return; // a table, which they scroll
   if (ONLY_IN_LIST.includes(event.key) && !event.target.closest("#list")) return;
   if (!(event.key in KEYS)) return;
   event.preventDefault();
@@ -278,7 +279,6 @@ async function start() {
   suggest();
   applyFilters();
   followAddress();
-  performance.mark("ready");
   document.body.dataset.ready = "true";
 }
 
