@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.normalize_image import prepare
 from hmerbench.benchmarks.data.samples import strokes_of
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.draw import make
@@ -133,6 +134,8 @@ def test_what_is_shown_with_a_reading(page: Any) -> None:
 
 def test_strokes_are_undone_erased_and_cleared(page: Any) -> None:
     draw(page, *X)
+    page.keyboard.press("Control+Shift+z")  # which undoes nothing
+    assert page.evaluate("strokes.length") == 2
     page.keyboard.press("Control+z")
     assert page.evaluate("strokes.length") == 1
     draw(page, X[1])
@@ -147,6 +150,50 @@ def test_strokes_are_undone_erased_and_cleared(page: Any) -> None:
     assert page.evaluate("strokes.length") == 1
 
 
+def touch(page: Any, kind: str, x: int, y: int, pointer: int, **what: int) -> None:
+    """An event of a pen or finger."""
+    box = page.locator("#pad").bounding_box()
+    event = {"pointerId": pointer, "clientX": box["x"] + x, "clientY": box["y"] + y, **what}
+    page.evaluate("([kind, event]) => pad.dispatchEvent(new PointerEvent(kind, event))", [kind, event])
+
+
+def test_a_second_pointer_leaves_the_stroke_alone(page: Any) -> None:
+    box = page.locator("#pad").bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 150)
+    page.mouse.down()
+    for kind in ("pointerdown", "pointermove", "pointerup", "pointercancel"):
+        touch(page, kind, 400, 300, 2)
+    page.mouse.move(box["x"] + 150, box["y"] + 150)
+    page.mouse.up()
+    (stroke,) = page.evaluate("strokes")
+    assert [x for x, _ in stroke][:: len(stroke) - 1] == pytest.approx([100, 150]) and all(x < 200 for x, _ in stroke)
+
+
+def test_the_other_end_of_a_pen_erases_a_line_wherever_it_is_touched(page: Any) -> None:
+    page.evaluate("strokes = [[[100, 150], [300, 150]]]")
+    for y, left in ((170, 1), (155, 0)):
+        touch(page, "pointerdown", 200, y, 1, button=5, buttons=32)
+        touch(page, "pointerup", 200, y, 1, button=5)
+        assert page.evaluate("strokes.length") == left
+
+
+def test_a_copy_that_fails_is_told_beside_the_doubt(page: Any) -> None:
+    page.evaluate("say('doubtful', 'doubtful'); document.execCommand = () => false")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })")
+    page.evaluate("copy('x', 'LaTeX')")
+    assert said(page) == "doubtful – LaTeX not copied: the browser refused"
+    page.evaluate("document.execCommand = () => true; copy('x', 'LaTeX')")
+    assert said(page) == "doubtful – LaTeX copied" and page.evaluate("$('status').className") == "doubtful"
+    page.evaluate("delete document.execCommand; delete navigator.clipboard")
+
+
+def test_the_keyboard_sees_where_pictures_are_opened(page: Any) -> None:
+    page.locator("#clear").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "file"
+    assert page.evaluate("getComputedStyle(document.querySelector('.file')).outlineStyle") == "solid"
+
+
 def test_a_picture_is_read(page: Any) -> None:
     give(page, png(PAPER))
     assert reading(page) == LATEX
@@ -156,6 +203,26 @@ def test_a_picture_is_read(page: Any) -> None:
 def test_ink_on_transparency_is_read_whether_dark_or_bright(page: Any, bright: int) -> None:
     give(page, png(cv2.merge([np.full_like(INK, bright)] * 3 + [INK])))
     assert reading(page) == LATEX
+
+
+def ink_given(page: Any, image: np.ndarray) -> np.ndarray:
+    """What the page makes of a picture."""
+    give(page, png(image))
+    until(page, lambda: page.evaluate("shownInk !== null && shownInk === picture") or "no ink" in said(page))
+    return ink_of(page)
+
+
+def test_a_wide_picture_drawn_as_crohmes_is_taken_as_it_is(page: Any) -> None:
+    wide = np.zeros((60, 1200), np.uint8)
+    wide[12:-11, 12:15] = wide[12:15, 12:-11] = 255
+    assert np.array_equal(prepare(wide, "wide").image, wide) and np.array_equal(ink_given(page, wide), wide)
+
+
+def test_noise_is_measured_alike_on_dim_paper(page: Any) -> None:
+    dim = np.where(np.pad(INK, 30) > 0, 60, 120) + np.random.default_rng(3).normal(0, 12, np.add(INK.shape, 60))
+    dim = dim.clip(0, 255).astype(np.uint8)
+    (high, wide), ours = ink_given(page, dim).shape, prepare(dim, "dim").image.shape
+    assert (high, wide) == pytest.approx(ours, rel=0.1)
 
 
 NOISE = np.random.default_rng(0).normal(200, 8, (200, 300)).clip(0, 255).astype(np.uint8)

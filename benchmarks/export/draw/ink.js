@@ -1,9 +1,10 @@
 // From strokes or a picture to ink as CROHME renders it: white on black, strokes 3 px wide, a margin of 12 px, symbols
 // about 37 px high. Numbers and steps are those of data/ink.py, data/pictures.py and data/normalize_image.py; a picture is
-// prepared more simply than there: nothing around the paper is cut off.
+// prepared more simply than there: nothing around the paper is cut off, and WORKING_SIDE is half of theirs.
 
 const PEN = 3, MARGIN = 12, TYPICAL = 37.3, TYPICAL_LOW = 28, TYPICAL_HIGH = 50; // px
 const MAX_SIDES = { height: 230, width: 1000 }; // px, of the ink
+const MAX_AREA = 320000; // px, of a picture that is read as it is
 const WORKING_SIDE = 1000, MAX_SIDE = 10000; // px; larger pictures are shrunk; sides above the latter are refused
 
 class Unreadable extends Error {}
@@ -134,8 +135,8 @@ function inkOfPicture({ width, height, data }) {
   });
   const noise = 1.48 * median(difference.map(Math.abs));
   const gap = count && count < ink.data.length / 2 ? inside / count - outside / (ink.data.length - count) : 0;
-  const room = Math.max(32, median(dark ? paper : paper.map((value) => 255 - value)));
-  if (gap < Math.max(0.08, (5 * noise) / room)) throw new Unreadable("no ink stands out from the paper; give a sharper or closer picture");
+  const room = Math.max(32, median(dark ? paper : paper.map((value) => 255 - value))); // if little, noise has contrast
+  if (gap < Math.max(0.08, (5 * noise) / 255, (2 * noise) / room)) throw new Unreadable("no ink stands out from the paper; give a sharper or closer picture");
   return redrawn(ink);
 }
 

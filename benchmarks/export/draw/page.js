@@ -3,7 +3,8 @@
 
 const $ = (id) => document.getElementById(id);
 const pad = $("pad"), pen = pad.getContext("2d");
-let strokes = [], undone = [], drawing = null, erasing = false, picture = null; // picture: ink, in place of strokes
+let strokes = [], undone = [], erasing = false, picture = null; // picture: ink, in place of strokes
+let pointer = null, drawing = null; // pointer: the id of the one that is down; others, as of the palm, are ignored
 let worker = null, ready = false, number = 0, timer = 0, best = null, shownInk = null;
 
 // --------------------------------------------------------------------------------------------------- drawing
@@ -34,21 +35,24 @@ const place = (event) => {
 };
 
 pad.addEventListener("pointerdown", (event) => {
-  if (event.button > 0) return;
+  const eraser = event.button === 5; // the other end of a pen
+  if (pointer !== null || (event.button > 0 && !eraser)) return;
   pad.setPointerCapture(event.pointerId);
-  if (erasing || event.buttons === 32) { drawing = null; eraseAt(place(event)); pad.dataset.erases = "1"; return; }
+  pointer = event.pointerId;
+  if (erasing || eraser) return eraseAt(place(event));
   if (picture) change(() => { picture = null; });
   drawing = [place(event)];
   redraw();
 });
 pad.addEventListener("pointermove", (event) => {
-  if (pad.dataset.erases) return eraseAt(place(event));
-  if (!drawing) return;
+  if (event.pointerId !== pointer) return;
+  if (!drawing) return eraseAt(place(event));
   for (const each of event.getCoalescedEvents?.() ?? [event]) drawing.push(place(each));
   redraw();
 });
-for (const kind of ["pointerup", "pointercancel"]) pad.addEventListener(kind, () => {
-  delete pad.dataset.erases;
+for (const kind of ["pointerup", "pointercancel"]) pad.addEventListener(kind, (event) => {
+  if (event.pointerId !== pointer) return;
+  pointer = null;
   if (!drawing) return;
   const stroke = drawing;
   drawing = null;
@@ -56,7 +60,12 @@ for (const kind of ["pointerup", "pointercancel"]) pad.addEventListener(kind, ()
 });
 
 function eraseAt([x, y]) {
-  const left = strokes.filter((stroke) => !stroke.some(([u, v]) => Math.hypot(u - x, v - y) < 12));
+  const near = (stroke) => stroke.some(([u, v], i) => { // the line that ends there
+    const [p, q] = stroke[Math.max(i - 1, 0)], along = (x - p) * (u - p) + (y - q) * (v - q);
+    const share = Math.max(0, Math.min(1, along / ((u - p) ** 2 + (v - q) ** 2 || 1)));
+    return Math.hypot(p + share * (u - p) - x, q + share * (v - q) - y) < 12;
+  });
+  const left = strokes.filter((stroke) => !near(stroke));
   if (left.length < strokes.length) change(() => { strokes = left; });
 }
 
@@ -86,7 +95,7 @@ $("undo").addEventListener("click", undo);
 $("erase").addEventListener("click", () => setErasing(!erasing));
 $("clear").addEventListener("click", clear);
 document.addEventListener("keydown", (event) => {
-  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") { event.preventDefault(); undo(); }
+  if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "z") { event.preventDefault(); undo(); }
   else if (event.ctrlKey || event.metaKey || event.altKey) return;
   else if (event.key === "Delete" || event.key === "Escape") clear();
   else if (event.key.toLowerCase() === "e" && event.target === pad) setErasing(!erasing);
@@ -108,18 +117,22 @@ async function open(file) {
     const { width, height } = bitmap;
     if (Math.max(width, height) > MAX_SIDE) throw new Unreadable(`${width} × ${height} pixels are too many (at most ${MAX_SIDE} a side); scale it down`);
     if (Math.max(width, height) > 100 * Math.min(width, height)) throw new Unreadable("it is too long and thin for an expression; cut one out again");
-    const shrink = Math.min(1, WORKING_SIDE / Math.max(width, height));
-    const small = new OffscreenCanvas(Math.max(1, Math.round(width * shrink)), Math.max(1, Math.round(height * shrink)));
-    const context = small.getContext("2d", { willReadFrequently: true });
-    context.imageSmoothingQuality = "high";
-    context.drawImage(bitmap, 0, 0, small.width, small.height);
-    const pixels = context.getImageData(0, 0, small.width, small.height), ink = asItIs(pixels) ?? inkOfPicture(pixels);
+    const drawn = width * height <= MAX_AREA ? asItIs(pixelsOf(bitmap, 1)) : null;
+    const ink = drawn ?? inkOfPicture(pixelsOf(bitmap, Math.min(1, WORKING_SIDE / Math.max(width, height))));
     change(() => { strokes = []; picture = ink; });
   } catch (error) {
     say(`${file.name || "the picture"}: ${error.message}`, "failed");
   } finally {
     bitmap.close();
   }
+}
+
+function pixelsOf(bitmap, scale) {
+  const [width, height] = [bitmap.width, bitmap.height].map((side) => Math.max(1, Math.round(side * scale)));
+  const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  context.imageSmoothingQuality = "high";
+  context.drawImage(bitmap, 0, 0, width, height);
+  return context.getImageData(0, 0, width, height);
 }
 
 // A picture drawn as CROHME's are, which is read as it is: binary, white on black, with its margins.
@@ -228,6 +241,7 @@ function showLooks({ h, w, maps, cell }) {
 }
 
 async function copy(text, what) {
+  let done = true;
   try {
     await navigator.clipboard.writeText(text);
   } catch { // not from a file:// page of some browsers
@@ -235,10 +249,11 @@ async function copy(text, what) {
     area.value = text;
     document.body.append(area);
     area.select();
-    document.execCommand("copy");
+    done = document.execCommand("copy");
     area.remove();
   }
-  say(`${what} copied`);
+  const [reading] = $("said").textContent.split(" – "); // and its doubt
+  $("said").textContent = `${reading} – ${what} ${done ? "copied" : "not copied: the browser refused"}`;
 }
 $("copy-latex").addEventListener("click", () => copy(best.tokens.join(" "), "LaTeX"));
 $("copy-mathml").addEventListener("click", () => copy(toMathML(best.tokens), "MathML"));
@@ -259,7 +274,7 @@ function load() {
   worker.onmessage = ({ data: message }) => {
     if (message.kind === "progress") { $("progress").value = message.share; say(message.what); }
     if (message.kind === "damaged") broken(`the network in this page is damaged (${message.reason}); make the page again`);
-    if (message.kind === "ready") { ready = true; $("progress").hidden = true; document.title = "Draw a formula"; readNow(); }
+    if (message.kind === "ready") { ready = true; $("progress").hidden = true; readNow(); }
     if (message.id !== number) return;
     if (message.kind === "read") show(message);
     if (message.kind === "looked") showLooks(message);

@@ -34,7 +34,7 @@ async function start({ runtime, wasm, encoder, step, model }) {
   const ink = { width: 90, height: 60, data: new Uint8Array(5400).fill(0) };
   for (let i = 15; i < 75; i++) for (let k = 0; k < 3; k++) ink.data[(28 + k) * 90 + i] = 255;
   await read(new Decoder({ ...network, model: { ...network.model, search: { ...network.model.search, max_len: 4 } } }, pause), ink);
-  tell({ kind: "ready", name: network.model.name });
+  tell({ kind: "ready" });
 }
 
 // The same network at one size of the image, in one direction, with few beams: a first glimpse, shown while it reads.
