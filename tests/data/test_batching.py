@@ -30,6 +30,7 @@ from hmerbench.benchmarks.data.sizes import padded, within_limits
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.resolve import resolve
 from hmerbench.benchmarks.training.training_data import prepared, worker_lost
+from tests.helpers.parity import arrays
 from tests.helpers.paths import PARITY
 
 
@@ -48,30 +49,30 @@ def config(augmentation: Augmentation | None = None, **batching) -> Config:
 
 
 def test_scaling_is_the_authors():
-    arrays = np.load(PARITY / "scaling.npz")
+    theirs = arrays("scaling", PARITY)
     described = json.loads((PARITY / "scaling.json").read_text())["arrays"]
     checked = 0
     for name in described:
         if "/" not in name:
             continue
         source, step = name.split("/")
-        image = arrays[source].astype(np.uint8)
+        image = theirs[source].numpy().astype(np.uint8)
         if step.startswith("aug"):
             image = rescale(image, float(step.removeprefix("aug").removesuffix("_limit")))
         if step.endswith("limit"):
             image = rescale(image, within_limits(*image.shape))
-        np.testing.assert_array_equal(image, arrays[name], err_msg=name)
+        np.testing.assert_array_equal(image, theirs[name].numpy(), err_msg=name)
         checked += 1
     assert checked >= 20
 
 
 def test_the_authors_distortion_is_scaling_then_limits():
-    arrays = np.load(PARITY / "scaling.npz")
-    image = arrays["img0"].astype(np.uint8)
+    theirs = arrays("scaling", PARITY)
+    image, expected = theirs["img0"].numpy().astype(np.uint8), theirs["img0/aug1.4_limit"].numpy()
     draw = np.random.default_rng(0)
     distortion = distort(Augmentation(scale=(1.4, 1.4)), *sides(image), draw)
-    np.testing.assert_array_equal(distortion.apply(image, None, draw), arrays["img0/aug1.4_limit"])
-    assert (distortion.height, distortion.width) == arrays["img0/aug1.4_limit"].shape
+    np.testing.assert_array_equal(distortion.apply(image, None, draw), expected)
+    assert (distortion.height, distortion.width) == expected.shape
 
 
 def test_an_image_keeps_its_only_row():
