@@ -123,7 +123,7 @@ faults: $(DEV) ## plant faults one by one: the regression gate or a test must se
 	@$(call takes,CROHME)$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
 
 release-check: ## in an empty clone of HEAD: the CI job, then README's commands but make's (an hour; CROHME=)
-	@clone=$$(mktemp -d)/hmerbench && git clone --quiet --depth 1 "file://$(CURDIR)" "$$clone" && cd "$$clone" && \
+	@$(call takes,CROHME)clone=$$(mktemp -d)/hmerbench && git clone --quiet --depth 1 "file://$(CURDIR)" "$$clone" && cd "$$clone" && \
 	  MAKEFLAGS= $(if $(CROHME),CROHME="$(abspath $(CROHME))") .ci/run && $(BIN)/python -m pytest -q -m release tests/test_documents.py && \
 	  du -sh "$$clone/.git" "$$clone/results" && rm -rf "$$clone"
 

@@ -126,15 +126,21 @@ def print_comparison(
         print(printable(f"{changed_to}: {len(changed)} expressions that only one system gets right"))
 
 
-def under_all_rules(texts: Mapping[str, str], truth: GroundTruth, spec: str) -> dict[Rules, Outcome]:
+def under_all_rules(
+    texts: Mapping[str, str], truth: GroundTruth, spec: str, notes: list[str] | None = None
+) -> dict[Rules, Outcome]:
     """Outcomes of predictions under every edition and reading, by each of which a `truth` made from captions (those of
-    `spec`) is made again."""
-    every = [Rules(reading, edition) for edition, reading in product(EDITIONS.values(), READINGS.values())]
-    graphs = truth.graphs()
-    return {
-        rules: in_process(texts, read_ground_truth(spec, rules).graphs() if truth.made else graphs, rules)
-        for rules in every
-    }
+    `spec`) is made again; why one of them cannot make it goes into `notes`."""
+    found, graphs = dict[Rules, Outcome](), truth.graphs()
+    for edition, reading in product(EDITIONS.values(), READINGS.values()):
+        rules = Rules(reading, edition)
+        try:
+            found[rules] = in_process(texts, read_ground_truth(spec, rules).graphs() if truth.made else graphs, rules)
+        except InputError as error:
+            if notes is None:
+                raise
+            notes.append(f"{edition.name}, {reading.name}: {error}")
+    return found
 
 
 def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as_json: bool = False) -> None:
@@ -144,7 +150,8 @@ def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as
     if truth.captions is not None:
         predicted = {key: tokens_of(text) for key, text in texts.items()}
         tokens = sum(predicted.get(key) == caption for key, caption in truth.captions.items())
-    found = under_all_rules(texts, truth, ground_truth)
+    refused = list[str]()
+    found = under_all_rules(texts, truth, ground_truth, refused)
     rows: list[dict[str, Any]] = [
         {"edition": rules.edition.name, "reading": rules.reading.name} | outcome.counts | {"tokens": tokens}
         for rules, outcome in found.items()
@@ -152,9 +159,9 @@ def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as
     notes = [note] if (note := texts.note()) else []
     notes += left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg))
     for reading in READINGS.values():
-        why = unconverted(found[PAPER._replace(reading=reading)].reasons, len(texts))
-        notes += [f"{reading.name}: {told}" for told in why]
-    _print_notes(predictions, notes)
+        if outcome := found.get(PAPER._replace(reading=reading)):
+            notes += [f"{reading.name}: {told}" for told in unconverted(outcome.reasons, len(texts))]
+    _print_notes(predictions, [*notes, *refused])
     if as_json:
         print(json.dumps(rows, indent=2))
         return

@@ -329,11 +329,22 @@ def test_images_behind_links_are_found_and_loops_end(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/a.png").write_bytes(encoded(1))
     links = {"img": "elsewhere", "more/again": "source", "more/other": "elsewhere"}
-    links |= {"latest": "source/more", "around": ".", "../elsewhere/again": "elsewhere"}  # and what comes anyway
+    links |= {"latest": "source/more", "around": ".", "../elsewhere/again": "elsewhere"}
     for link, place in links.items():
         (tmp_path / "source" / link).symlink_to(tmp_path / place)
     assert imported(tmp_path, {"caption.txt": "a.png\tx\n"}) == {"test": {"a": "x"}}
-    assert [*Source(tmp_path / "source").sizes] == ["caption.txt", "img/a.png", "more/other/a.png"]
+    assert [*Source(tmp_path / "source").sizes] == [
+        "caption.txt",
+        *(f"{at}/a.png" for at in ("img", "latest/other", "more/other")),
+    ]
+
+
+def test_a_link_within_the_source_is_followed_and_its_images_count_once(tmp_path: Path) -> None:
+    for link, place in {"latest": "v1", "train/img": "../.hidden"}.items():
+        (tmp_path / "source" / link).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / link).symlink_to(place)
+    files = {"v1/a.png": 1, "caption.txt": "a.png\tx\n", ".hidden/b.png": 2, "train/caption.txt": "b.png\ty\n"}
+    assert imported(tmp_path, files) == {"test": {"a": "x"}, "train": {"b": "y"}}
 
 
 SPLITS_TOLD = {  # of an image, its table and that one's column -> the split
@@ -346,6 +357,7 @@ SPLITS_TOLD = {  # of an image, its table and that one's column -> the split
     ("a.png", "metadata.csv", "Training"): "train",
     ("a.png", "metadata.csv", "validation"): "valid",
     ("a.png", "metadata.csv", "Validate"): "valid",
+    ("a.png", "metadata.csv", "train2017"): "train",
     ("a.png", "im2latex_validate.csv", ""): "valid",
     ("a.png", "metadata.csv", "../x"): "_._x",  # and what no archive may have becomes what it may
     ("Class 7/a.png", "Class 7/labels.csv", ""): "Class_7",
@@ -523,7 +535,7 @@ TABLES = {  # of a folder with an image a.png: the captions that are read, or wh
     "empty.jsonl": (b'{"image": "a", "label": "hand"}\n{"image": "a", "latex": "x", "label": "print"}\n', ["x"]),
     "images.csv": (b"file_name,id,latex\n,a,x\na,b,y\n", ["y"]),
     "null.jsonl": (b'{"image": "a", "latex": null, "text": "x"}\n', ["x"]),
-    "late.jsonl": (b'{"image": "a", "latex": null}\n' * 9 + b'{"image": "a", "latex": "x"}\n', ["x"]),
+    "late.jsonl": (b'{"image": "a", "latex": null, "label": "z"}\n' * 9 + b'{"image": "a", "latex": "x"}\n', ["x"]),
     "half.json": (b'[{"image": "a", "text": "\\ud800"}]', ["\N{REPLACEMENT CHARACTER}"]),
     "twice.jsonl": (b'{"image": "a", "text": "x", "text": "y"}', "line 1: the key text occurs twice"),
     "twice.json": (b'{"a.png": "x", "a.png": "y"}', "the key a.png occurs twice"),

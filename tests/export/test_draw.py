@@ -150,7 +150,7 @@ def test_strokes_are_undone_erased_and_cleared(page: Any) -> None:
     assert page.evaluate("strokes.length") == 1
 
 
-def touch(page: Any, kind: str, x: int, y: int, pointer: int, **what: int) -> None:
+def touch(page: Any, kind: str, x: int, y: int, pointer: int, **what: int | str) -> None:
     """An event of a pen or finger."""
     box = page.locator("#pad").bounding_box()
     event = {"pointerId": pointer, "clientX": box["x"] + x, "clientY": box["y"] + y, **what}
@@ -167,6 +167,17 @@ def test_a_second_pointer_leaves_the_stroke_alone(page: Any) -> None:
     page.mouse.up()
     (stroke,) = page.evaluate("strokes")
     assert [x for x, _ in stroke][:: len(stroke) - 1] == pytest.approx([100, 150]) and all(x < 200 for x, _ in stroke)
+
+
+def test_a_pen_goes_before_a_palm_that_came_first(page: Any) -> None:
+    page.evaluate("strokes = []; pad.setPointerCapture = () => {}")
+    touch(page, "pointerdown", 400, 300, 7, pointerType="touch")
+    for kind in ("pointerdown", "pointerup"):
+        touch(page, kind, 100, 150, 1, pointerType="pen")
+    touch(page, "pointerup", 400, 300, 7, pointerType="touch")
+    ((point,),) = page.evaluate("strokes")
+    assert point == pytest.approx([100, 150])
+    page.evaluate("delete pad.setPointerCapture; strokes = []")
 
 
 def test_the_other_end_of_a_pen_erases_a_line_wherever_it_is_touched(page: Any) -> None:

@@ -89,7 +89,7 @@ class Source:
         return {name: found[name] for name in names}
 
     def _files(self) -> Iterator[Path]:
-        """What lies in the folder, also behind links, but for hidden folders and for links that `_leads_back` tells."""
+        """What lies in the folder, also behind links, but for hidden folders and links to one that holds it."""
         above = {str(self._root): {os.path.realpath(self._root)}}  # of a folder, where it and those above it really are
         for folder, inner, names in os.walk(self._root, followlinks=True):
             yield from (Path(folder, name) for name in names)
@@ -173,7 +173,7 @@ class Source:
         for near in (beside, *beside.parents):  # the source itself last
             below = [file for file in found if file.is_relative_to(near)]
             if own := [file for file in below if not _differ(split, split_of_image(str(file.relative_to(near))))]:
-                return [str(file) for file in own]
+                return list({os.path.realpath(self._root / file): str(file) for file in own}.values())  # also by a link
         return []
 
     def unnamed_images(self) -> list[str]:
@@ -183,14 +183,14 @@ class Source:
 
 
 def _leads_back(path: str, above: set[str]) -> bool:
-    """Whether a folder is a link to what lies in the folders above it, and comes anyway, or around them."""
+    """Whether a folder is a link to one of the folders above it, or to what is around one."""
     real = os.path.realpath(path)
-    return os.path.islink(path) and any(os.path.commonpath([other, real]) in (other, real) for other in above)
+    return os.path.islink(path) and any(os.path.commonpath([other, real]) == real for other in above)
 
 
 # -------------------------------------------------------------------------------------------------------------- splits
 
-# words of paths; those that people give, such as train1 of several folds, mean what they say, but for synonyms
+# words of paths and columns; those of --split and its list, such as train1 of several folds, are kept, but for synonyms
 SPLITS = {"train": re.compile(r"train[a-z]*\d*"), "valid": re.compile(r"(val|dev)(id[a-z]*|set)?\d*")}
 SYNONYMS = {"train": "train", "training": "train"}
 SYNONYMS |= dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "valid")
@@ -254,8 +254,9 @@ def chosen(rows: Iterable[Row], choice: Choice, source: Source) -> Iterator[Row]
     what one is held out of."""
     lists, found = dict(choice.listed), set[str]()
     for row in rows:
-        told = lists.get(row.id, "") if lists else choice.everything or row.split
-        row.split = SYNONYMS.get(told.lower(), told) or ("train" if choice.test_share else "test")
+        told = lists.get(row.id, "") if lists else choice.everything
+        said = SYNONYMS.get(told.lower(), told) or usual(row.split)
+        row.split = said or ("train" if choice.test_share else "test")
         found.add(row.id)
         if lists and not told:
             source.leave_out(row.id, "not in the list of splits")

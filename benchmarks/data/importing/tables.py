@@ -291,17 +291,18 @@ def _plain(row: Mapping[str, Any]) -> set[str]:
 
 def _columns(source: Source, table: str) -> Columns:
     """The columns of a table, by its first line or, of JSON, those of its first rows that name both an image and LaTeX,
-    rather those that one of them fills; "" if none does. A row that leaves one empty is not read from another. Raises
-    as `rows` does."""
-    first = list[Mapping[str, Any]]()
+    rather those that a row fills; "" if none does. A row that leaves one empty is not read from another. Raises as
+    `rows` does."""
     if table.lower().endswith((".csv", ".tsv")):
         named = [{name.strip(" \"'") for name in _header(source, table).split(_between(source, table))}]
     else:
-        first = [*islice(rows(source, table), FIRST)]
-        named = [_plain(row) for row in first]
+        named = [_plain(row) for row in islice(rows(source, table), FIRST)]
     names = {name for each in named if all(Columns.among(each)[:2]) for name in each}
-    filled = Columns.among({name for name in names if any(value(row, name) for row in first)})
-    return Columns(*(best or other for best, other in zip(filled, Columns.among(names), strict=True)))
+    columns = Columns.among(names)
+    if table.lower().endswith((".csv", ".tsv")):
+        return columns
+    filled = Columns.among({name for name in names if any(value(row, name) for row in rows(source, table))})
+    return Columns(*(best or other for best, other in zip(filled, columns, strict=True)))
 
 
 def _header(source: Source, table: str) -> str:

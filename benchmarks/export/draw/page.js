@@ -4,7 +4,7 @@
 const $ = (id) => document.getElementById(id);
 const pad = $("pad"), pen = pad.getContext("2d");
 let strokes = [], undone = [], erasing = false, picture = null; // picture: ink, in place of strokes
-let pointer = null, drawing = null; // pointer: the id of the one that is down; others, as of the palm, are ignored
+let pointer = null, drawing = null; // pointer: how the one went down that draws; others, as of a palm, are ignored
 let worker = null, ready = false, number = 0, timer = 0, best = null, shownInk = null;
 
 // --------------------------------------------------------------------------------------------------- drawing
@@ -36,22 +36,24 @@ const place = (event) => {
 
 pad.addEventListener("pointerdown", (event) => {
   const eraser = event.button === 5; // the other end of a pen
-  if (pointer !== null || (event.button > 0 && !eraser)) return;
+  if (event.button > 0 && !eraser) return;
+  if (pointer && (pointer.pointerType === "pen" || event.pointerType !== "pen")) return; // a pen goes before a palm
   pad.setPointerCapture(event.pointerId);
-  pointer = event.pointerId;
+  pointer = event;
+  drawing = null;
   if (erasing || eraser) return eraseAt(place(event));
   if (picture) change(() => { picture = null; });
   drawing = [place(event)];
   redraw();
 });
 pad.addEventListener("pointermove", (event) => {
-  if (event.pointerId !== pointer) return;
+  if (event.pointerId !== pointer?.pointerId) return;
   if (!drawing) return eraseAt(place(event));
   for (const each of event.getCoalescedEvents?.() ?? [event]) drawing.push(place(each));
   redraw();
 });
 for (const kind of ["pointerup", "pointercancel"]) pad.addEventListener(kind, (event) => {
-  if (event.pointerId !== pointer) return;
+  if (event.pointerId !== pointer?.pointerId) return;
   pointer = null;
   if (!drawing) return;
   const stroke = drawing;

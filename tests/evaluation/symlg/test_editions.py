@@ -12,7 +12,7 @@ import pytest
 
 import hmerbench
 from hmerbench.evaluation import InputError
-from hmerbench.evaluation.commands import under_all_rules
+from hmerbench.evaluation.commands import editions, under_all_rules
 from hmerbench.evaluation.lgeval.metrics import compare_graphs
 from hmerbench.evaluation.scoring.conventions import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched
@@ -106,6 +106,15 @@ def test_a_truth_made_from_captions_follows_the_rules_of_the_predictions(tmp_pat
 def test_a_caption_that_another_reading_refuses_is_named_with_it():
     with pytest.raises(InputError, match=r"^ground truth \(pandoc-2.17\): a does not convert to symLG"):
         hmerbench.score({"a": "x"}, {"a": r"\frac \{ b"}, reading="pandoc-2.17")
+
+
+def test_a_reading_that_refuses_a_caption_has_no_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "mine/test").mkdir(parents=True)
+    (tmp_path / "mine/test/caption.txt").write_text("a\t\\frac \\{ b\nb\tx\n")
+    (tmp_path / "found.jsonl").write_text('{"id": "b", "tokens": "x"}\n')
+    editions(tmp_path / "found.jsonl", f"{tmp_path}/mine:test")
+    table, notes = capsys.readouterr()
+    assert table.count("pandoc-1.19") == 3 and "pandoc-2.17" not in table and "a does not convert" in notes
 
 
 def test_one_shared_label_is_enough_for_lgeval_035_only():
