@@ -294,15 +294,13 @@ def _columns(source: Source, table: str) -> Columns:
     rather those that a row fills; "" if none does. A row that leaves one empty is not read from another. Raises as
     `rows` does."""
     if table.lower().endswith((".csv", ".tsv")):
-        named = [{name.strip(" \"'") for name in _header(source, table).split(_between(source, table))}]
-    else:
-        named = [_plain(row) for row in islice(rows(source, table), FIRST)]
+        names = {name.strip(" \"'") for name in _header(source, table).split(_between(source, table))}
+        columns = Columns.among(names)
+        return columns if columns.image and columns.latex else Columns("", "", "", "")
+    named = [_plain(row) for row in islice(rows(source, table), FIRST)]
     names = {name for each in named if all(Columns.among(each)[:2]) for name in each}
-    columns = Columns.among(names)
-    if table.lower().endswith((".csv", ".tsv")):
-        return columns
     filled = Columns.among({name for name in names if any(value(row, name) for row in rows(source, table))})
-    return Columns(*(best or other for best, other in zip(filled, columns, strict=True)))
+    return Columns(*(best or other for best, other in zip(filled, Columns.among(names), strict=True)))
 
 
 def _header(source: Source, table: str) -> str:
